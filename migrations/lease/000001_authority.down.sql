@@ -1,0 +1,10 @@
+DROP TABLE /*schema.*/lease_history;
+DROP TABLE /*schema.*/resource_lease;
+DROP VIEW /*schema.*/fence_floor;
+DROP VIEW /*schema.*/server_timeline;
+DROP TABLE /*schema.*/installation;
+DROP FUNCTION /*schema.*/refuse_lower_fence();
+DROP FUNCTION /*schema.*/raise_to_floor();
+DROP FUNCTION /*schema.*/refuse_early_delete();
+DROP FUNCTION /*schema.*/refuse_change();
+DROP FUNCTION /*schema.*/refuse_lower_generation();

@@ -1,0 +1,140 @@
+-- The authority: who owns a resource now, and every tenure that has ended.
+
+-- installation has one row. It fixes what the fence floor is counted from.
+CREATE TABLE /*schema.*/installation (
+    id                boolean     PRIMARY KEY DEFAULT true CHECK (id),
+    epoch             timestamptz NOT NULL DEFAULT clock_timestamp(),
+    generation_base   bigint      NOT NULL,
+    system_identifier bigint      NOT NULL,
+    history           boolean     NOT NULL DEFAULT true
+);
+COMMENT ON COLUMN /*schema.*/installation.epoch IS 'fences count milliseconds from here; never changes';
+COMMENT ON COLUMN /*schema.*/installation.generation_base IS 'generation = generation_base + the server''s timeline; raised by adopt, never lowered';
+COMMENT ON COLUMN /*schema.*/installation.system_identifier IS 'the server that generation_base was computed on';
+COMMENT ON COLUMN /*schema.*/installation.history IS 'whether ended tenures are kept in lease_history';
+
+-- server_timeline is the timeline the server writes now. pg_walfile_name is right during a
+-- promotion, when pg_control_checkpoint still names the old timeline for minutes.
+CREATE VIEW /*schema.*/server_timeline AS
+SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int::bigint AS timeline;
+
+-- Some managed servers lack pg_walfile_name. There the generation is the base alone.
+DO $$
+BEGIN
+    PERFORM pg_walfile_name(pg_current_wal_lsn());
+EXCEPTION WHEN OTHERS THEN
+    CREATE OR REPLACE VIEW /*schema.*/server_timeline AS SELECT 0::bigint AS timeline;
+END
+$$;
+
+INSERT INTO /*schema.*/installation (generation_base, system_identifier)
+SELECT -t.timeline, (pg_control_system()).system_identifier FROM /*schema.*/server_timeline t;
+
+-- fence_floor is the least fence that a grant may carry now: generation << 41 | milliseconds.
+-- It keeps fences rising where old + 1 cannot: the last grants were lost in a failover, a backup
+-- was restored, or the row was pruned.
+CREATE VIEW /*schema.*/fence_floor AS
+SELECT (greatest(i.generation_base + t.timeline, 0) << 41)
+       | least(greatest((date_part('epoch', clock_timestamp()) * 1000)::bigint - (date_part('epoch', i.epoch) * 1000)::bigint, 1), (1::bigint << 41) - 1) AS floor
+FROM /*schema.*/installation i, /*schema.*/server_timeline t;
+
+CREATE TABLE /*schema.*/resource_lease (
+    resource_id text COLLATE "C" PRIMARY KEY CHECK (octet_length(resource_id) BETWEEN 1 AND 512),
+    owner_id    text        NOT NULL,
+    lease_id    uuid        NOT NULL UNIQUE,
+    request_id  uuid        NOT NULL,
+    fence       bigint      NOT NULL CHECK (fence > 0),
+    acquired_at timestamptz NOT NULL,
+    expires_at  timestamptz NOT NULL,
+    ttl         interval    NOT NULL CHECK (ttl > interval '0'),
+    ended_at    timestamptz
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE /*schema.*/resource_lease IS 'One row a resource: its current tenure, or its last one. No index on a column that renewal changes.';
+COMMENT ON COLUMN /*schema.*/resource_lease.owner_id IS 'for people to read; never used to decide';
+COMMENT ON COLUMN /*schema.*/resource_lease.lease_id IS 'the identity of this one grant. Unique, so that a guard''s FOR KEY SHARE makes a takeover wait and lets a renewal pass';
+COMMENT ON COLUMN /*schema.*/resource_lease.request_id IS 'the caller''s name for the acquire call that was granted';
+COMMENT ON COLUMN /*schema.*/resource_lease.ended_at IS 'set when the tenure was ended by release or break; the resource is free when this is set or expires_at has passed';
+
+CREATE TABLE /*schema.*/lease_history (
+    resource_id text COLLATE "C" NOT NULL,
+    fence       bigint,
+    owner_id    text        NOT NULL,
+    lease_id    uuid,
+    request_id  uuid        NOT NULL,
+    acquired_at timestamptz,
+    expires_at  timestamptz,
+    ended_at    timestamptz NOT NULL,
+    ended       text        NOT NULL CHECK (ended IN ('released', 'expired', 'broken', 'abandoned')),
+    ended_by    text,
+    reason      text,
+    UNIQUE (resource_id, fence),
+    CHECK (ended = 'abandoned' OR (fence IS NOT NULL AND lease_id IS NOT NULL AND acquired_at IS NOT NULL AND expires_at IS NOT NULL))
+);
+CREATE INDEX lease_history_request_id_idx ON /*schema.*/lease_history (request_id);
+COMMENT ON TABLE /*schema.*/lease_history IS 'One row a tenure, written when it ends. An abandoned request never had one: its row has no fence, and only says that the request is spent.';
+
+-- What follows holds invariants against everybody, psql included.
+
+CREATE FUNCTION /*schema.*/refuse_lower_fence() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'fence of % may not go from % to %', OLD.resource_id, OLD.fence, NEW.fence
+        USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
+END
+$$;
+CREATE TRIGGER fence_never_falls BEFORE UPDATE ON /*schema.*/resource_lease FOR EACH ROW
+WHEN (NEW.fence < OLD.fence OR (NEW.lease_id <> OLD.lease_id AND NEW.fence = OLD.fence) OR NEW.resource_id <> OLD.resource_id)
+EXECUTE FUNCTION /*schema.*/refuse_lower_fence();
+
+-- A new row starts at the floor, whatever the INSERT says: an earlier row may have been pruned.
+CREATE FUNCTION /*schema.*/raise_to_floor() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT greatest(NEW.fence, f.floor) INTO STRICT NEW.fence FROM /*schema.*/fence_floor f;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER fence_starts_at_floor BEFORE INSERT ON /*schema.*/resource_lease FOR EACH ROW
+EXECUTE FUNCTION /*schema.*/raise_to_floor();
+
+-- A row may go only when its tenure is over and the floor has passed its fence, so that the next
+-- row of this resource starts above it.
+CREATE FUNCTION /*schema.*/refuse_early_delete() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (OLD.ended_at IS NULL AND OLD.expires_at > clock_timestamp())
+       OR OLD.fence >= (SELECT f.floor FROM /*schema.*/fence_floor f) THEN
+        RAISE EXCEPTION 'resource % may not be deleted: it is held, or its fence % is above the floor', OLD.resource_id, OLD.fence
+            USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
+    END IF;
+    RETURN OLD;
+END
+$$;
+CREATE TRIGGER fence_outlives_row BEFORE DELETE ON /*schema.*/resource_lease FOR EACH ROW
+EXECUTE FUNCTION /*schema.*/refuse_early_delete();
+
+-- Shared by everything that nobody may change: ERRCODE PGF03.
+CREATE FUNCTION /*schema.*/refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND current_setting('pglease.prune', true) = 'on' THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION '% is refused on %', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'PGF03', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
+END
+$$;
+CREATE TRIGGER lease_never_truncated BEFORE TRUNCATE ON /*schema.*/resource_lease FOR EACH STATEMENT
+EXECUTE FUNCTION /*schema.*/refuse_change();
+CREATE TRIGGER history_never_changes BEFORE UPDATE OR DELETE ON /*schema.*/lease_history FOR EACH ROW
+EXECUTE FUNCTION /*schema.*/refuse_change();
+CREATE TRIGGER history_never_truncated BEFORE TRUNCATE ON /*schema.*/lease_history FOR EACH STATEMENT
+EXECUTE FUNCTION /*schema.*/refuse_change();
+
+CREATE FUNCTION /*schema.*/refuse_lower_generation() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'installation: the epoch is fixed, and no row may go'
+        USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
+END
+$$;
+CREATE TRIGGER epoch_is_fixed BEFORE UPDATE ON /*schema.*/installation FOR EACH ROW
+WHEN (NEW.epoch <> OLD.epoch)
+EXECUTE FUNCTION /*schema.*/refuse_lower_generation();
+CREATE TRIGGER installation_stays BEFORE DELETE ON /*schema.*/installation FOR EACH ROW
+EXECUTE FUNCTION /*schema.*/refuse_lower_generation();

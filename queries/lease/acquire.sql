@@ -1,0 +1,84 @@
+-- name: Acquire :one
+-- Acquire grants the resource to this request if it is free or expired. It never waits for a
+-- holder and, when refused, neither locks nor writes.
+-- It answers with one row: 'granted'; 'repeated', when this request was granted before and its
+-- lease is current; 'spent', when this request was granted before and that lease is over; 'held',
+-- when another owner has the resource. Zero rows mean that a rival is creating the row: held.
+--
+-- The row is locked first and the clock read after that, so a grant that waited has its full TTL.
+-- remaining is read after the write and counts from a moment after the caller sent the statement.
+WITH free AS MATERIALIZED (
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = sqlc.arg(resource_id)::text
+      AND l.request_id <> sqlc.arg(request_id)::uuid
+      AND (l.ended_at IS NOT NULL OR l.expires_at <= clock_timestamp())
+      AND NOT EXISTS (
+          SELECT FROM /*schema.*/lease_history AS h
+          WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id)
+    FOR UPDATE OF l SKIP LOCKED
+), expired AS (
+    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended)
+    SELECT f.resource_id, f.fence, f.owner_id, f.lease_id, f.request_id, f.acquired_at, f.expires_at, f.expires_at, 'expired'
+    FROM free AS f
+    WHERE f.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
+), granted AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET owner_id    = sqlc.arg(owner_id)::text,
+        lease_id    = gen_random_uuid(),
+        request_id  = sqlc.arg(request_id)::uuid,
+        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+        acquired_at = clock_timestamp(),
+        expires_at  = clock_timestamp() + sqlc.arg(ttl)::interval,
+        ttl         = sqlc.arg(ttl)::interval,
+        ended_at    = NULL
+    FROM free
+    WHERE l.resource_id = free.resource_id
+    RETURNING l.lease_id, l.fence, l.owner_id, l.expires_at, (l.expires_at - clock_timestamp())::interval AS remaining
+), created AS (
+    INSERT INTO /*schema.*/resource_lease AS l (resource_id, owner_id, lease_id, request_id, fence, acquired_at, expires_at, ttl)
+    SELECT sqlc.arg(resource_id)::text, sqlc.arg(owner_id)::text, gen_random_uuid(), sqlc.arg(request_id)::uuid,
+           (SELECT f.floor FROM /*schema.*/fence_floor AS f), clock_timestamp(),
+           clock_timestamp() + sqlc.arg(ttl)::interval, sqlc.arg(ttl)::interval
+    WHERE NOT EXISTS (SELECT FROM /*schema.*/resource_lease AS e WHERE e.resource_id = sqlc.arg(resource_id)::text)
+      AND NOT EXISTS (
+          SELECT FROM /*schema.*/lease_history AS h
+          WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = sqlc.arg(resource_id)::text)
+    ON CONFLICT (resource_id) DO NOTHING
+    RETURNING l.lease_id, l.fence, l.owner_id, l.expires_at, (l.expires_at - clock_timestamp())::interval AS remaining
+), answer AS (
+    SELECT 'granted' AS outcome, g.lease_id, g.fence, g.owner_id, g.remaining FROM granted AS g
+    UNION ALL
+    SELECT 'granted', c.lease_id, c.fence, c.owner_id, c.remaining FROM created AS c
+    UNION ALL
+    SELECT CASE WHEN EXISTS (
+                    SELECT FROM /*schema.*/lease_history AS h
+                    WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id) THEN 'spent'
+                WHEN l.request_id <> sqlc.arg(request_id)::uuid THEN 'held'
+                WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp() THEN 'repeated'
+                ELSE 'spent' END,
+           l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = sqlc.arg(resource_id)::text
+      AND NOT EXISTS (SELECT FROM granted) AND NOT EXISTS (SELECT FROM created)
+)
+SELECT a.outcome::text AS outcome, a.lease_id::uuid AS lease_id, a.fence::bigint AS fence, a.owner_id::text AS owner_id,
+       a.remaining::interval AS remaining, clock_timestamp()::timestamptz AS database_time,
+       -- The grant must survive a crash of the server: an asynchronous commit would let its fence be drawn twice.
+       (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+             THEN set_config('synchronous_commit', 'on', true)
+             ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit
+FROM answer AS a;
+
+-- name: LookupRequest :one
+-- LookupRequest tells what became of an acquire whose reply was lost. Zero rows mean that the
+-- request has not been granted, and that its lease is not in the history either.
+SELECT l.lease_id, l.fence, (l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS current,
+       (l.expires_at - clock_timestamp())::interval AS remaining
+FROM /*schema.*/resource_lease AS l
+WHERE l.resource_id = sqlc.arg(resource_id)::text AND l.request_id = sqlc.arg(request_id)::uuid
+UNION ALL
+SELECT h.lease_id, h.fence, false, interval '0'
+FROM /*schema.*/lease_history AS h
+WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = sqlc.arg(resource_id)::text AND h.fence IS NOT NULL
+LIMIT 1;

@@ -1,0 +1,34 @@
+-- name: Renew :many
+-- Renew extends the leases named by (resource_id, lease_id), each by its own TTL from now. It
+-- changes only rows that still carry that lease id and have not expired: a lease that is over
+-- stays over, taken or not. It locks in key order and skips rows that somebody has locked.
+-- A lease without a row in the answer was over, or its row was locked: ask LeaseStates which.
+--
+-- The rows are locked first, so that the clock in SET is read after any wait; greatest keeps a
+-- database clock that was set back from shortening a lease.
+WITH due AS MATERIALIZED (
+    SELECT l.resource_id
+    FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(leases)::uuid[])) AS d(resource_id, lease_id)
+    JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id AND l.lease_id = d.lease_id
+    WHERE l.ended_at IS NULL AND l.expires_at > clock_timestamp()
+    ORDER BY l.resource_id
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+)
+UPDATE /*schema.*/resource_lease AS l
+SET expires_at = greatest(l.expires_at, clock_timestamp() + l.ttl)
+FROM due
+WHERE l.resource_id = due.resource_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp()
+RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining, clock_timestamp()::timestamptz AS database_time;
+
+-- name: LeaseStates :many
+-- LeaseStates tells, for leases that a renewal did not touch, whether each is still current (its
+-- row was only locked) or how it ended. A lease without a row here ended and its history was
+-- switched off or pruned. It reads without locks.
+SELECT d.lease_id::uuid AS lease_id,
+       (l.lease_id IS NOT NULL AND l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS current,
+       coalesce(h.ended, CASE WHEN l.lease_id IS NOT NULL AND l.ended_at IS NULL THEN 'expired' ELSE '' END)::text AS ended,
+       coalesce(h.ended_by, '')::text AS ended_by,
+       coalesce(h.reason, '')::text AS reason
+FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(leases)::uuid[]), unnest(sqlc.arg(fences)::bigint[])) AS d(resource_id, lease_id, fence)
+LEFT JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id AND l.lease_id = d.lease_id
+LEFT JOIN /*schema.*/lease_history AS h ON h.resource_id = d.resource_id AND h.fence = d.fence AND h.lease_id = d.lease_id;
