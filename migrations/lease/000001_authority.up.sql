@@ -47,13 +47,15 @@ CREATE TABLE /*schema.*/resource_lease (
     acquired_at timestamptz NOT NULL,
     expires_at  timestamptz NOT NULL,
     ttl         interval    NOT NULL CHECK (ttl > interval '0'),
-    ended_at    timestamptz
+    ended_at    timestamptz,
+    refused_request_id uuid
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE /*schema.*/resource_lease IS 'One row a resource: its current tenure, or its last one. No index on a column that renewal changes.';
 COMMENT ON COLUMN /*schema.*/resource_lease.owner_id IS 'for people to read; never used to decide';
 COMMENT ON COLUMN /*schema.*/resource_lease.lease_id IS 'the identity of this one grant. Unique, so that a guard''s FOR KEY SHARE makes a takeover wait and lets a renewal pass';
 COMMENT ON COLUMN /*schema.*/resource_lease.request_id IS 'the caller''s name for the acquire call that was granted';
 COMMENT ON COLUMN /*schema.*/resource_lease.ended_at IS 'set when the tenure was ended by release or break; the resource is free when this is set or expires_at has passed';
+COMMENT ON COLUMN /*schema.*/resource_lease.refused_request_id IS 'the request that was abandoned last. In the row, because a grant that was under way then looks at the newest row again, and at lease_history not';
 
 CREATE TABLE /*schema.*/lease_history (
     resource_id text COLLATE "C" NOT NULL,

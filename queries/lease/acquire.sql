@@ -2,8 +2,8 @@
 -- Acquire grants the resource to this request if it is free or expired. It never waits for a
 -- holder and, when refused, neither locks nor writes.
 -- It answers with one row: 'granted'; 'repeated', when this request was granted before and its
--- lease is current; 'spent', when this request was granted before and that lease is over; 'held',
--- when another owner has the resource. Zero rows mean that a rival is creating the row: held.
+-- lease is current; 'spent', when this request was granted before and that lease is over, or it was
+-- abandoned; 'held', when another owner has the resource. Zero rows mean that a rival is creating the row: held.
 --
 -- The row is locked first and the clock read after that, so a grant that waited has its full TTL.
 -- remaining is read after the write and counts from a moment after the caller sent the statement.
@@ -12,6 +12,7 @@ WITH free AS MATERIALIZED (
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = sqlc.arg(resource_id)::text
       AND l.request_id <> sqlc.arg(request_id)::uuid
+      AND l.refused_request_id IS DISTINCT FROM sqlc.arg(request_id)::uuid
       AND (l.ended_at IS NOT NULL OR l.expires_at <= clock_timestamp())
       AND NOT EXISTS (
           SELECT FROM /*schema.*/lease_history AS h
@@ -51,7 +52,7 @@ WITH free AS MATERIALIZED (
     UNION ALL
     SELECT 'granted', c.lease_id, c.fence, c.owner_id, c.remaining FROM created AS c
     UNION ALL
-    SELECT CASE WHEN EXISTS (
+    SELECT CASE WHEN l.refused_request_id = sqlc.arg(request_id)::uuid OR EXISTS (
                     SELECT FROM /*schema.*/lease_history AS h
                     WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id) THEN 'spent'
                 WHEN l.request_id <> sqlc.arg(request_id)::uuid THEN 'held'

@@ -1,0 +1,95 @@
+// Package authority speaks to the database that grants leases.
+//
+// Each step of the protocol is one guarded statement, one round trip. What the statement's zero
+// rows mean is said at its text in queries/lease. The client above knows nothing of SQL; this
+// package knows nothing of timers.
+package authority
+
+import (
+	"context"
+	"time"
+
+	"github.com/pglease/pglease/pglease/fence"
+)
+
+// ID is a UUID that names a request.
+type ID = [16]byte
+
+// Request asks for a resource. The same request, sent again, gets the same lease.
+type Request struct {
+	Resource string
+	ID       ID
+	Owner    string
+	TTL      time.Duration
+}
+
+// Outcome is how an acquire was answered.
+type Outcome string
+
+const (
+	Granted  Outcome = "granted"  // now, by this statement
+	Repeated Outcome = "repeated" // before, to this request, and its lease is current
+	Spent    Outcome = "spent"    // before, to this request, and that lease is over
+	Held     Outcome = "held"     // another owner has the resource
+)
+
+// Answer is the authority's answer to an acquire. Remaining was read by the database's clock after
+// the request was sent, so the lease is valid for at least that long from the moment of sending.
+// For Held it is what the holder has left, and Owner is the holder; both are zero where the
+// holder's row could not be seen.
+type Answer struct {
+	Outcome      Outcome
+	Token        fence.Token
+	Owner        string
+	Remaining    time.Duration
+	DatabaseTime time.Time
+}
+
+// Renewal is one renewed lease.
+type Renewal struct {
+	Lease        fence.LeaseID
+	Remaining    time.Duration
+	DatabaseTime time.Time
+}
+
+// How a tenure ended, as the history says it.
+const (
+	EndReleased = "released"
+	EndExpired  = "expired"
+	EndBroken   = "broken"
+	EndUnknown  = "" // history is off or pruned
+)
+
+// End tells what became of a lease that a renewal did not touch. Current means that it lives on
+// and its row was only locked.
+type End struct {
+	Lease   fence.LeaseID
+	Current bool
+	Ended   string
+	By      string
+	Reason  string
+}
+
+// Authority is the database as the client sees it. Every method is one attempt, bounded by its
+// context; Kind tells what a returned error means for the outcome.
+type Authority interface {
+	// Acquire makes one attempt and never waits for a holder.
+	Acquire(ctx context.Context, r Request) (Answer, error)
+
+	// Renew extends the given leases and returns those that it extended. It runs on a connection
+	// of its own and is called by one goroutine at a time.
+	Renew(ctx context.Context, leases []fence.Token) ([]Renewal, error)
+
+	// Ends asks what became of leases that Renew left out. Same connection as Renew.
+	Ends(ctx context.Context, leases []fence.Token) ([]End, error)
+
+	// Release ends exactly this lease. The answer is EndReleased, EndExpired where it had expired
+	// and nobody had taken it, or EndUnknown where it was over already.
+	Release(ctx context.Context, lease fence.Token) (string, error)
+
+	// Abandon makes sure that the request holds nothing and is never granted later.
+	Abandon(ctx context.Context, resource string, request ID) error
+
+	// Close gives up the connection of Renew.
+	Close(ctx context.Context) error
+}

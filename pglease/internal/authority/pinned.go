@@ -1,0 +1,122 @@
+package authority
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// conn is what statements run on: a pool or one connection.
+type conn interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// readCommitted runs each statement at READ COMMITTED. Where that is the default nothing is added.
+// A stronger default is noticed by the first serialization failure; from then on each statement
+// travels between BEGIN and COMMIT in one round trip, which pins its isolation level.
+type readCommitted struct {
+	conn
+	pin *atomic.Bool
+}
+
+func (r readCommitted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if !r.pin.Load() {
+		return r.conn.Query(ctx, sql, args...)
+	}
+	b := &pgx.Batch{}
+	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	b.Queue(sql, args...)
+	b.Queue("COMMIT")
+	results := r.SendBatch(ctx, b)
+	if _, err := results.Exec(); err != nil {
+		return nil, errors.Join(err, ignoreSame(err, results.Close()))
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return nil, errors.Join(err, ignoreSame(err, results.Close()))
+	}
+	return &pinnedRows{Rows: rows, results: results}, nil
+}
+
+func (r readCommitted) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if !r.pin.Load() {
+		return r.conn.QueryRow(ctx, sql, args...)
+	}
+	rows, err := r.Query(ctx, sql, args...)
+	return pinnedRow{rows: rows, err: err}
+}
+
+func ignoreSame(first, second error) error {
+	if errors.Is(second, first) || (second != nil && second.Error() == first.Error()) {
+		return nil
+	}
+	return second
+}
+
+// pinnedRows ends the batch, and so learns of the commit, as soon as the rows are read.
+type pinnedRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	ended   bool
+	err     error
+}
+
+func (r *pinnedRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+func (r *pinnedRows) Close() {
+	if r.ended {
+		return
+	}
+	r.ended = true
+	r.Rows.Close()
+	if r.err = r.Rows.Err(); r.err == nil {
+		_, r.err = r.results.Exec() // COMMIT
+	}
+	if err := r.results.Close(); r.err == nil {
+		r.err = err
+	}
+}
+
+func (r *pinnedRows) Err() error {
+	if r.ended {
+		return r.err
+	}
+	return r.Rows.Err()
+}
+
+// pinnedRow is the first of the rows, as pgx.Row.
+type pinnedRow struct {
+	rows pgx.Rows
+	err  error
+}
+
+func (r pinnedRow) Scan(dest ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	scanned := r.rows.Scan(dest...)
+	r.rows.Close()
+	if err := r.rows.Err(); err != nil {
+		return err
+	}
+	return scanned
+}
