@@ -31,10 +31,8 @@ WITH cur AS MATERIALIZED (
            (SELECT f.floor FROM /*schema.*/fence_floor AS f), clock_timestamp(), clock_timestamp(), interval '1 second',
            clock_timestamp(), $2::uuid
     WHERE NOT EXISTS (SELECT FROM /*schema.*/resource_lease AS e WHERE e.resource_id = $1::text)
-    ON CONFLICT (resource_id) DO UPDATE
-    SET refused_request_id = $2::uuid,
-        ended_at = CASE WHEN l.request_id = $2::uuid AND l.ended_at IS NULL
-                        THEN least(clock_timestamp(), l.expires_at) ELSE l.ended_at END
+    ON CONFLICT (resource_id) DO UPDATE SET refused_request_id = $2::uuid
+    RETURNING l.ended_at IS NULL AS current
 ), tenure AS (
     INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended)
     SELECT c.resource_id, c.fence, c.owner_id, c.lease_id, c.request_id, c.acquired_at, c.expires_at, m.ended_at,
@@ -50,7 +48,7 @@ WITH cur AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM /*schema.*/lease_history AS h
                       WHERE h.request_id = $2::uuid AND h.resource_id = $1::text)
 )
-SELECT coalesce((SELECT t.ended FROM tenure AS t), '')::text AS ended
+SELECT coalesce((SELECT t.ended FROM tenure AS t), (SELECT 'again' FROM created AS c WHERE c.current), '')::text AS ended
 `
 
 type AbandonParams struct {
@@ -61,7 +59,8 @@ type AbandonParams struct {
 // Abandon is for an acquire whose outcome nobody waits for any more: it ends the lease that the
 // request was granted, if it was, and makes sure that the request is never granted later, however
 // late its packet arrives. It waits for the row's lock, so it sees a grant that was under way.
-// It answers how the request's lease ended, or ” where it had none. It always has one row.
+// It answers how the request's lease ended, ” where it had none, or 'again' where the row was
+// created while it looked: it must then run once more. It always has one row; zero cannot be.
 func (q *Queries) Abandon(ctx context.Context, db DBTX, arg AbandonParams) (string, error) {
 	row := db.QueryRow(ctx, abandon, arg.ResourceID, arg.RequestID)
 	var ended string

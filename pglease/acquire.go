@@ -1,0 +1,206 @@
+package pglease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pglease/pglease/pglease/internal/authority"
+)
+
+// attempts bounds how often one call sends its request when the database fails.
+const attempts = 4
+
+// TryAcquire makes one attempt and does not wait for a holder. The context bounds the call, never
+// the life of the lease.
+//
+// The error matches ErrHeld when another owner has the resource, and is then a *HeldError. After
+// any error the caller has nothing, and no lease of this call is left behind; only with
+// WithRequestID may it match ErrUnknownOutcome instead.
+func (c *Client) TryAcquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
+	return c.enter(resource, options, nil, func(r *request) (*Lease, error) {
+		return c.request(ctx, r)
+	})
+}
+
+// Acquire waits until the resource is granted or the context ends. The error then matches both
+// ErrHeld, if a holder was seen, and the context's error; otherwise it is as TryAcquire's.
+func (c *Client) Acquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
+	return c.acquire(ctx, resource, options, nil)
+}
+
+func (c *Client) acquire(ctx context.Context, resource string, options []AcquireOption, counter *int) (*Lease, error) {
+	return c.enter(resource, options, counter, func(r *request) (*Lease, error) {
+		return c.wait(ctx, r)
+	})
+}
+
+// enter checks, counts and reports one call. Where it succeeds it also counts the caller's work
+// into counter, in one step, so that Close never finds neither.
+func (c *Client) enter(resource string, options []AcquireOption, counter *int, call func(*request) (*Lease, error)) (*Lease, error) {
+	r, err := c.newRequest(resource, options)
+	if err == nil {
+		err = c.begin()
+	}
+	if err != nil {
+		return nil, &Error{Op: "acquire", Resource: resource, Err: err}
+	}
+	lease, err := call(&r)
+	c.mu.Lock()
+	c.acquires--
+	if err == nil && counter != nil {
+		*counter++
+	}
+	c.signalIdle()
+	c.mu.Unlock()
+	c.report(r, lease, err)
+	if err != nil {
+		return nil, &Error{Op: "acquire", Resource: resource, Err: err}
+	}
+	return lease, nil
+}
+
+func (c *Client) report(r request, lease *Lease, err error) {
+	e := Event{Resource: r.Resource, Owner: r.Owner, Duration: time.Since(r.began), Err: err}
+	switch {
+	case err == nil:
+		e.Kind, e.Fence = EventAcquired, lease.Token().Fence()
+	case errors.Is(err, ErrHeld):
+		e.Kind = EventHeld
+	default:
+		e.Kind = EventAcquireError
+	}
+	c.events.emit(e)
+}
+
+// wait asks again and again: when the holder's lease would end, and at least every PollEvery.
+func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
+	for {
+		lease, err := c.request(ctx, r)
+		var held *HeldError
+		if !errors.As(err, &held) {
+			return lease, err
+		}
+		pause := c.config.PollEvery * time.Duration(80+rand.IntN(41)) / 100
+		if held.Remaining > 0 && held.Remaining < pause {
+			pause = held.Remaining + time.Duration(rand.Int64N(int64(20*time.Millisecond)))
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-c.closing:
+			timer.Stop()
+			return nil, ErrClosed
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, fmt.Errorf("%w: %w", held, context.Cause(ctx))
+		}
+	}
+}
+
+// request sends the request until it is answered, at most attempts times. The same request is
+// never granted twice, so sending it again is safe whatever became of the last time.
+func (c *Client) request(ctx context.Context, r *request) (*Lease, error) {
+	open := false // whether the request may be granted without our knowing
+	var err error
+	for try := range attempts {
+		if try > 0 && !pause(ctx, c.config.RequestTimeout/100<<try) {
+			err = errors.Join(context.Cause(ctx), err)
+			break
+		}
+		sent := time.Now()
+		var answer authority.Answer
+		answer, err = c.attempt(ctx, r)
+		if err == nil {
+			lease, refused := c.answered(ctx, r, sent, answer)
+			if open && errors.Is(refused, ErrHeld) {
+				err = refused // perhaps by an earlier try of ours that is still under way
+				break
+			}
+			return lease, refused
+		}
+		kind := authority.KindOf(err)
+		open = open || kind == authority.Unknown
+		if kind == authority.Definitive || ctx.Err() != nil {
+			break
+		}
+	}
+	if !open {
+		return nil, err
+	}
+	return nil, c.resolve(ctx, r, err)
+}
+
+func (c *Client) attempt(ctx context.Context, r *request) (authority.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
+	defer cancel()
+	return c.auth.Acquire(ctx, r.Request)
+}
+
+// resolve ends a request whose outcome is unknown, and gives r another id for a next try.
+func (c *Client) resolve(ctx context.Context, r *request, err error) error {
+	if r.named {
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RequestTimeout)
+	defer cancel()
+	id := r.ID
+	r.ID = authority.ID(NewRequestID())
+	if failed := c.auth.Abandon(ctx, r.Resource, id); failed != nil {
+		c.config.Logger.Warn("acquire not resolved; a lease of it would end with its TTL",
+			"resource", r.Resource, "ttl", r.TTL, "err", failed)
+		return errors.Join(err, failed)
+	}
+	return err
+}
+
+// answered turns the authority's answer into a lease or an error.
+func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answer authority.Answer) (*Lease, error) {
+	switch answer.Outcome {
+	case authority.Granted, authority.Repeated:
+	case authority.Held:
+		return nil, &HeldError{Owner: answer.Owner, Remaining: max(answer.Remaining, 0)}
+	case authority.Spent:
+		return nil, ErrRequestSpent
+	default:
+		return nil, fmt.Errorf("the database answered %q", answer.Outcome)
+	}
+	if answer.Remaining < r.TTL-r.TTL/8 {
+		sent, answer.Remaining = c.topUp(ctx, sent, answer)
+	}
+	lease := newLease(c, answer.Token, r.timing, sent, answer.Remaining)
+	if known := c.adopt(lease); known != lease {
+		lease.timer.Stop()
+		return known, nil
+	}
+	lease.start()
+	c.keeper.add(lease)
+	return lease, nil
+}
+
+// topUp renews a grant that has lost some of its time: one that was made long before its repeated
+// request, or one whose first row had to wait for a rival's that was then rolled back.
+func (c *Client) topUp(ctx context.Context, sent time.Time, answer authority.Answer) (time.Time, time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
+	defer cancel()
+	again := time.Now()
+	renewals, err := c.auth.Renew(ctx, tokens([]*Lease{{token: answer.Token}}))
+	if err != nil || len(renewals) == 0 {
+		return sent, answer.Remaining
+	}
+	return again, renewals[0].Remaining
+}
+
+// pause waits for about d, or less if the context ends; it tells whether the context lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

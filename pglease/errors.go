@@ -1,0 +1,137 @@
+package pglease
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglease/pglease/pglease/fence"
+)
+
+// What a call may return, by situation. "Held" only ever means held: while the outcome of a
+// request is not known, the error says that, and never that another has the resource.
+var (
+	// ErrHeld: another owner has the resource, seen in the database. The caller has nothing.
+	ErrHeld = errors.New("held by another owner")
+
+	// ErrLost: the lease is over, for ever, without having been released by this handle. Another
+	// owner may have the resource. The chain also holds one of the causes below.
+	ErrLost = errors.New("lease lost")
+
+	// ErrReleased: the lease is over because this handle released it.
+	ErrReleased = errors.New("lease released")
+
+	// ErrNotAdmitted: too little trust is left to begin the unit of work. The lease is not lost.
+	ErrNotAdmitted = errors.New("too little of the lease is left")
+
+	// ErrUnknownOutcome: the request may have been granted. Only a call with WithRequestID returns
+	// it; calling again with the same id resolves it, otherwise the lease ends with its TTL.
+	ErrUnknownOutcome = errors.New("outcome unknown")
+
+	// ErrRequestSpent: this request id was granted before and that lease is over, or the request
+	// was given up. The caller has nothing; a new request is needed.
+	ErrRequestSpent = errors.New("request id is spent")
+
+	// ErrClosed: the client is closed or closing. The caller has nothing.
+	ErrClosed = errors.New("client is closed")
+
+	// ErrTooManyLeases: Config.MaxLeases are held or asked for. Nothing was sent.
+	ErrTooManyLeases = errors.New("too many leases")
+
+	// ErrTooManyAcquires: Config.MaxAcquires calls are under way. Nothing was sent.
+	ErrTooManyAcquires = errors.New("too many acquires under way")
+
+	// ErrSchema: the database lacks migrations, or has newer ones than this library knows.
+	ErrSchema = errors.New("database schema does not fit")
+
+	// ErrInvalidConfig: a Config or an option is out of its bounds. Nothing was sent.
+	ErrInvalidConfig = errors.New("invalid configuration")
+
+	// ErrInvalidResource: the name cannot be a resource's. Nothing was sent.
+	ErrInvalidResource = fence.ErrInvalidResource
+)
+
+// Causes of a loss; an error that matches ErrLost matches one of these too.
+var (
+	// ErrExpired: the trust ran out before a renewal was confirmed, or the database said that the
+	// lease had expired.
+	ErrExpired = errors.New("expired")
+
+	// ErrUnreachable: the trust ran out while the database could not be reached.
+	ErrUnreachable = errors.New("database unreachable")
+
+	// ErrTakenOver: the database has granted the resource to another owner.
+	ErrTakenOver = errors.New("taken over")
+
+	// ErrBroken: an operator ended the lease. The LostError tells who and why.
+	ErrBroken = errors.New("broken by an operator")
+
+	// ErrMaxHold: the lease was held for Config.MaxHold and is no longer renewed.
+	ErrMaxHold = errors.New("held for longer than allowed")
+)
+
+// An Error tells which operation on which resource an error belongs to.
+type Error struct {
+	Op       string // "acquire", "release", "renew", "do", "close"
+	Resource string
+	Err      error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Resource == "" {
+		return fmt.Sprintf("pglease: %s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("pglease: %s %q: %v", e.Op, e.Resource, e.Err)
+}
+
+// Unwrap returns the error below.
+func (e *Error) Unwrap() error { return e.Err }
+
+// A HeldError matches ErrHeld and says what was seen of the holder.
+type HeldError struct {
+	Owner     string        // the holder's Config.Owner; empty where its row could not be seen
+	Remaining time.Duration // what its lease had left, by the database's clock
+}
+
+// Error implements error.
+func (e *HeldError) Error() string {
+	if e.Owner == "" {
+		return ErrHeld.Error()
+	}
+	return fmt.Sprintf("%v: %s, %v left", ErrHeld, e.Owner, e.Remaining.Round(time.Millisecond))
+}
+
+// Is matches ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// A LostError matches ErrLost and its Cause.
+type LostError struct {
+	Cause  error  // ErrExpired, ErrUnreachable, ErrTakenOver, ErrBroken, ErrMaxHold or ErrClosed
+	By     string // who broke the lease
+	Reason string // why they did
+	Last   error  // the last failed renewal, where the database was unreachable; may be nil
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	text := fmt.Sprintf("%v: %v", ErrLost, e.Cause)
+	if e.By != "" || e.Reason != "" {
+		text += fmt.Sprintf(" (%s: %s)", e.By, e.Reason)
+	}
+	if e.Last != nil {
+		text += ": " + e.Last.Error()
+	}
+	return text
+}
+
+// Is matches ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns the cause and the last failure.
+func (e *LostError) Unwrap() []error {
+	if e.Last == nil {
+		return []error{e.Cause}
+	}
+	return []error{e.Cause, e.Last}
+}

@@ -1,0 +1,184 @@
+package authority
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglease/pglease/internal/schema"
+	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/internal/leasedb"
+	"github.com/pglease/pglease/pglease/internal/mint"
+)
+
+// conflictTries bounds the attempts at a statement that fails by serialization or deadlock. With
+// the isolation level pinned after the first, a second failure can only be a deadlock.
+const conflictTries = 8
+
+// Postgres is the authority in a Postgres database.
+type Postgres struct {
+	schema  *schema.Schema
+	queries *leasedb.Queries
+	pool    *pgxpool.Pool
+	keeper  *keeperConn
+	pin     atomic.Bool // see readCommitted
+}
+
+// NewPostgres returns the authority that lives in the given schema of the pool's database.
+func NewPostgres(pool *pgxpool.Pool, s *schema.Schema) *Postgres {
+	return &Postgres{schema: s, queries: leasedb.New(), pool: pool, keeper: &keeperConn{pool: pool}}
+}
+
+// on returns what the generated code runs on.
+func (p *Postgres) on(c conn) leasedb.DBTX {
+	return p.schema.On(readCommitted{conn: c, pin: &p.pin})
+}
+
+// retry repeats a statement that took no effect because of a conflict.
+func (p *Postgres) retry(ctx context.Context, statement func() error) error {
+	for try := 1; ; try++ {
+		err := statement()
+		if err == nil || KindOf(err) != Conflict || try == conflictTries {
+			return err
+		}
+		p.pin.Store(true)
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(time.Duration(rand.Int64N(int64(time.Millisecond) << min(try, 5)))):
+		}
+	}
+}
+
+// Acquire implements Authority.
+func (p *Postgres) Acquire(ctx context.Context, r Request) (Answer, error) {
+	var row leasedb.AcquireRow
+	err := p.retry(ctx, func() (err error) {
+		row, err = p.queries.Acquire(ctx, p.on(p.pool), leasedb.AcquireParams{
+			ResourceID: r.Resource, RequestID: uuid(r.ID), OwnerID: r.Owner, TTL: r.TTL,
+		})
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) { // a rival is creating the row
+		return Answer{Outcome: Held}, nil
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	answer := Answer{
+		Outcome:      Outcome(row.Outcome),
+		Owner:        row.OwnerID,
+		Remaining:    row.Remaining,
+		DatabaseTime: row.DatabaseTime,
+	}
+	if answer.Outcome == Granted || answer.Outcome == Repeated { // a rival's token is not ours to have
+		answer.Token = mint.Token(r.Resource, row.Fence, row.LeaseID.Bytes).(fence.Token)
+	}
+	return answer, nil
+}
+
+// Renew implements Authority.
+func (p *Postgres) Renew(ctx context.Context, leases []fence.Token) ([]Renewal, error) {
+	resources, ids, _ := columns(leases)
+	var rows []leasedb.RenewRow
+	err := p.keeper.use(ctx, func(c *pgx.Conn) error {
+		return p.retry(ctx, func() (err error) {
+			rows, err = p.queries.Renew(ctx, p.on(c), leasedb.RenewParams{Resources: resources, Leases: ids})
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	renewed := make([]Renewal, len(rows))
+	for i, row := range rows {
+		renewed[i] = Renewal{Lease: row.LeaseID.Bytes, Remaining: row.Remaining, DatabaseTime: row.DatabaseTime}
+	}
+	return renewed, nil
+}
+
+// Ends implements Authority.
+func (p *Postgres) Ends(ctx context.Context, leases []fence.Token) ([]End, error) {
+	resources, ids, fences := columns(leases)
+	var rows []leasedb.LeaseStatesRow
+	err := p.keeper.use(ctx, func(c *pgx.Conn) error {
+		return p.retry(ctx, func() (err error) {
+			rows, err = p.queries.LeaseStates(ctx, p.on(c), leasedb.LeaseStatesParams{Resources: resources, Leases: ids, Fences: fences})
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	ends := make([]End, len(rows))
+	for i, row := range rows {
+		ends[i] = End{Lease: row.LeaseID.Bytes, Current: row.Current, Ended: row.Ended, By: row.EndedBy, Reason: row.Reason}
+	}
+	return ends, nil
+}
+
+// Release implements Authority.
+func (p *Postgres) Release(ctx context.Context, lease fence.Token) (string, error) {
+	var row leasedb.ReleaseRow
+	err := p.retry(ctx, func() (err error) {
+		row, err = p.queries.Release(ctx, p.on(p.pool), leasedb.ReleaseParams{
+			ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()),
+		})
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return EndUnknown, nil
+	}
+	return row.Ended, err
+}
+
+// Abandon implements Authority.
+func (p *Postgres) Abandon(ctx context.Context, resource string, request ID) error {
+	again := true
+	for again {
+		err := p.retry(ctx, func() error {
+			ended, err := p.queries.Abandon(ctx, p.on(p.pool), leasedb.AbandonParams{ResourceID: resource, RequestID: uuid(request)})
+			again = ended == "again"
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close implements Authority.
+func (p *Postgres) Close(ctx context.Context) error { return p.keeper.close(ctx) }
+
+// Version returns the version of the schema's migrations that the database has; 0 where there is
+// no such schema.
+func (p *Postgres) Version(ctx context.Context) (version int64, dirty bool, err error) {
+	table := p.schema.Quoted() + ".migrations_lease"
+	var present bool
+	if err := p.pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&present); err != nil || !present {
+		return 0, false, err
+	}
+	err = p.pool.QueryRow(ctx, fmt.Sprintf("SELECT version, dirty FROM %s", table)).Scan(&version, &dirty)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, false, nil
+	}
+	return version, dirty, err
+}
+
+func uuid(id [16]byte) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+
+func columns(leases []fence.Token) (resources []string, ids []pgtype.UUID, fences []int64) {
+	resources, ids, fences = make([]string, len(leases)), make([]pgtype.UUID, len(leases)), make([]int64, len(leases))
+	for i, t := range leases {
+		resources[i], ids[i], fences[i] = t.Resource(), uuid(t.LeaseID()), t.Fence()
+	}
+	return resources, ids, fences
+}

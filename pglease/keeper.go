@@ -1,0 +1,283 @@
+package pglease
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/internal/authority"
+)
+
+// batchSize bounds the leases that one statement renews. Larger statements gain little and hold
+// row locks for longer.
+const batchSize = 500
+
+// due is a lease's place in the keeper's schedule.
+type due struct {
+	at    time.Time
+	index int // in the heap, from 1; 0 when it is not in it
+	tries int // failed attempts since the last success
+}
+
+// keeper renews the leases of one client: one goroutine, one connection, whatever their number.
+type keeper struct {
+	auth   authority.Authority
+	config Config
+	events *events
+
+	wake   chan struct{} // an earlier lease than the one it waits for was added
+	joined chan struct{} // closed when the goroutine has ended
+
+	mu      sync.Mutex
+	heap    schedule
+	running bool
+	stop    context.CancelFunc
+}
+
+func newKeeper(auth authority.Authority, config Config, e *events) *keeper {
+	return &keeper{auth: auth, config: config, events: e, wake: make(chan struct{}, 1), joined: make(chan struct{})}
+}
+
+// add schedules the first renewal, somewhere in the last third of the interval, so that leases
+// which were acquired together are not renewed together.
+func (k *keeper) add(l *Lease) {
+	k.schedule(l, l.timing.renewEvery-time.Duration(rand.Int64N(int64(l.timing.renewEvery)/3+1)), 0)
+}
+
+// schedule puts the lease's next renewal at a time from now.
+func (k *keeper) schedule(l *Lease, after time.Duration, tries int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.due.at, l.due.tries = time.Now().Add(after), tries
+	if l.due.index == 0 {
+		heap.Push(&k.heap, l)
+	} else {
+		heap.Fix(&k.heap, l.due.index-1)
+	}
+	if !k.running {
+		k.running = true
+		ctx, stop := context.WithCancel(context.Background())
+		k.stop = stop
+		go k.run(ctx)
+	}
+	if l.due.index == 1 {
+		select {
+		case k.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// remove takes the lease out of the schedule; a renewal that is under way goes on.
+func (k *keeper) remove(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.due.index != 0 {
+		heap.Remove(&k.heap, l.due.index-1)
+	}
+}
+
+// close ends the goroutine and waits for it.
+func (k *keeper) close() {
+	k.mu.Lock()
+	running, stop := k.running, k.stop
+	k.running = true // so that it is not started again
+	k.mu.Unlock()
+	if !running {
+		return
+	}
+	if stop != nil {
+		stop()
+		<-k.joined
+	}
+}
+
+func (k *keeper) run(ctx context.Context) {
+	defer close(k.joined)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		batch, wait := k.take()
+		if len(batch) > 0 {
+			k.renew(ctx, batch)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-k.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take removes what is due, or will be so soon that it may share a statement, from the schedule.
+// Otherwise it says how long to wait.
+func (k *keeper) take() (batch []*Lease, wait time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	if len(k.heap) == 0 {
+		return nil, time.Hour
+	}
+	first := k.heap[0]
+	if wait := first.due.at.Sub(now); wait > 0 {
+		return nil, wait
+	}
+	horizon := now.Add(first.timing.renewEvery / 64)
+	for len(k.heap) > 0 && len(batch) < batchSize && !k.heap[0].due.at.After(horizon) {
+		batch = append(batch, heap.Pop(&k.heap).(*Lease))
+	}
+	return batch, 0
+}
+
+// renew makes one attempt at a batch. The attempt ends before the first of the leases is lost, so
+// that nothing of a lease is under way after its loss was told.
+func (k *keeper) renew(ctx context.Context, batch []*Lease) {
+	flight := make(chan struct{})
+	defer close(flight)
+	limit := time.Now().Add(k.config.RequestTimeout)
+	flying := batch[:0]
+	for _, l := range batch {
+		deadline, ok := l.takeOff(flight)
+		if !ok {
+			continue
+		}
+		flying = append(flying, l)
+		deadline = deadline.Add(-l.timing.unitOfWork / 16)
+		if deadline.Before(limit) {
+			limit = deadline
+		}
+	}
+	if len(flying) == 0 {
+		return
+	}
+	ctx, cancel := context.WithDeadline(ctx, limit)
+	defer cancel()
+	left, err := k.send(ctx, flying)
+	if err == nil && len(left) > 0 {
+		err = k.inquire(ctx, left)
+	}
+	if err != nil {
+		k.failed(left, err)
+	}
+	for _, l := range flying {
+		l.landed()
+	}
+}
+
+// send renews and returns the leases that were left out, or all of them with the error.
+func (k *keeper) send(ctx context.Context, flying []*Lease) (left []*Lease, err error) {
+	sent := time.Now()
+	renewals, err := k.auth.Renew(ctx, tokens(flying))
+	if err != nil {
+		return flying, err
+	}
+	remaining := make(map[fence.LeaseID]time.Duration, len(renewals))
+	for _, r := range renewals {
+		remaining[r.Lease] = r.Remaining
+	}
+	for _, l := range flying {
+		r, ok := remaining[l.token.LeaseID()]
+		if !ok {
+			left = append(left, l)
+			continue
+		}
+		l.renewed(sent, r)
+		k.again(l, l.timing.renewEvery-time.Duration(rand.Int64N(int64(l.timing.renewEvery)/10+1)), 0)
+	}
+	return left, nil
+}
+
+// inquire tells the leases that a renewal left out apart: over, or only locked by somebody.
+func (k *keeper) inquire(ctx context.Context, left []*Lease) error {
+	ends, err := k.auth.Ends(ctx, tokens(left))
+	if err != nil {
+		return err
+	}
+	byID := make(map[fence.LeaseID]authority.End, len(ends))
+	for _, e := range ends {
+		byID[e.Lease] = e
+	}
+	for _, l := range left {
+		end := byID[l.token.LeaseID()]
+		if end.Current {
+			k.again(l, k.backoff(l), l.due.tries+1)
+			continue
+		}
+		l.lostTo(lossOf(end))
+	}
+	return nil
+}
+
+// lossOf is the loss that the history tells of.
+func lossOf(end authority.End) *LostError {
+	switch end.Ended {
+	case authority.EndExpired:
+		return &LostError{Cause: ErrExpired}
+	case authority.EndBroken:
+		return &LostError{Cause: ErrBroken, By: end.By, Reason: end.Reason}
+	}
+	return &LostError{Cause: ErrTakenOver}
+}
+
+// failed schedules another attempt for leases whose renewal may or may not have taken effect. A
+// renewal does not change the identity, so repeating it is harmless either way.
+func (k *keeper) failed(left []*Lease, err error) {
+	k.events.emit(Event{Kind: EventRenewError, Owner: k.config.Owner, Leases: len(left), Err: err})
+	k.config.Logger.Warn("renewal failed", "leases", len(left), "kind", authority.KindOf(err).String(), "err", err)
+	for _, l := range left {
+		l.renewFailed(err)
+		k.again(l, k.backoff(l), l.due.tries+1)
+	}
+}
+
+// again schedules a lease that is not over.
+func (k *keeper) again(l *Lease, after time.Duration, tries int) {
+	if !l.State().Over() {
+		k.schedule(l, after, tries)
+	}
+}
+
+// backoff grows from a fortieth of the interval to a quarter, with jitter.
+func (k *keeper) backoff(l *Lease) time.Duration {
+	most := l.timing.renewEvery / 40 << min(l.due.tries, 3)
+	return most/2 + time.Duration(rand.Int64N(int64(most)/2+1))
+}
+
+func tokens(leases []*Lease) []fence.Token {
+	list := make([]fence.Token, len(leases))
+	for i, l := range leases {
+		list[i] = l.token
+	}
+	return list
+}
+
+// schedule is a heap of leases, the next renewal first.
+type schedule []*Lease
+
+func (s schedule) Len() int           { return len(s) }
+func (s schedule) Less(i, j int) bool { return s[i].due.at.Before(s[j].due.at) }
+
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].due.index, s[j].due.index = i+1, j+1
+}
+
+func (s *schedule) Push(x any) {
+	l := x.(*Lease)
+	*s = append(*s, l)
+	l.due.index = len(*s)
+}
+
+func (s *schedule) Pop() any {
+	old := *s
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	*s = old[:len(old)-1]
+	l.due.index = 0
+	return l
+}

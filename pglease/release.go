@@ -1,0 +1,119 @@
+package pglease
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglease/pglease/pglease/internal/authority"
+)
+
+// Release gives the lease back, by its exact identity. From its beginning nothing new is admitted
+// and no renewal is sent; a renewal under way is waited for.
+//
+// The error is nil when this handle's release took effect, now or in an earlier call. It matches
+// ErrLost when the lease was over before: nothing was changed, and a newer lease of the resource,
+// also one of this process, is untouched. Any other error leaves the outcome open: the lease may
+// be released, or may live until its TTL ends, unrenewed; calling again settles it.
+func (l *Lease) Release(ctx context.Context) error {
+	over, err := l.beginRelease()
+	if over {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.client.config.RequestTimeout)
+	defer cancel()
+	if err = l.grounded(ctx); err == nil {
+		var ended string
+		ended, err = l.client.auth.Release(ctx, l.token)
+		if err == nil {
+			return l.released(ended)
+		}
+	}
+	err = &Error{Op: "release", Resource: l.Resource(), Err: err}
+	l.client.events.emit(Event{
+		Kind: EventReleaseError, Resource: l.Resource(), Owner: l.client.config.Owner, Fence: l.token.Fence(), Err: err,
+	})
+	return err
+}
+
+// beginRelease enters Releasing, or tells that the lease is over and what Release is to return.
+func (l *Lease) beginRelease() (over bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settle(time.Now())
+	switch l.state {
+	case Released:
+		return true, nil
+	case Lost:
+		return true, l.err
+	case Releasing:
+		return false, nil
+	}
+	l.enter(Releasing, nil)
+	l.client.keeper.remove(l)
+	return false, nil
+}
+
+// released takes the database's answer.
+func (l *Lease) released(ended string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.state == Released: // by another call of Release
+		return nil
+	case ended == authority.EndReleased:
+		if l.state != Lost { // the local clock may have run out before the answer came
+			l.end(Released, &Error{Op: "hold", Resource: l.Resource(), Err: ErrReleased})
+		}
+		l.client.events.emit(Event{
+			Kind: EventReleased, Resource: l.Resource(), Owner: l.client.config.Owner, Fence: l.token.Fence(),
+			State: l.state, Duration: time.Since(l.since),
+		})
+		return nil
+	case ended == authority.EndExpired:
+		l.lose(&LostError{Cause: ErrExpired})
+	default:
+		l.lose(&LostError{Cause: ErrTakenOver})
+	}
+	return l.err
+}
+
+// Do acquires the resource, calls work, and releases it after work has returned. The context that
+// work gets is cancelled, with the loss as its cause, when the lease is over before that; Do still
+// waits for work to return, so that nothing of it runs when the next owner is let in.
+//
+// The error is work's, joined with the loss where there was one: work that returned nil may then
+// have been too late, and only the protected resource knows. When the resource could not be
+// acquired, work was not called and the error is that of Acquire. A release that cannot be
+// confirmed is reported to the Observer, not here: the lease then ends with its TTL. If work
+// panics the lease is released and the panic goes on.
+func (c *Client) Do(ctx context.Context, resource string, work func(context.Context, *Lease) error, options ...AcquireOption) (err error) {
+	lease, err := c.acquire(ctx, resource, options, &c.guarded)
+	if err != nil {
+		return err
+	}
+	defer c.ended(&c.guarded)
+	defer func() {
+		if loss := c.releaseAfter(ctx, lease); loss != nil {
+			err = errors.Join(err, loss)
+		}
+	}()
+	guarded, cancel := lease.Context(ctx)
+	defer cancel()
+	return work(guarded, lease)
+}
+
+// releaseAfter releases on a context of its own, because the work's may have ended. It returns
+// the loss, if the lease was lost.
+func (c *Client) releaseAfter(ctx context.Context, lease *Lease) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RequestTimeout)
+	defer cancel()
+	err := lease.Release(ctx)
+	if errors.Is(err, ErrLost) {
+		return err
+	}
+	if err != nil {
+		c.config.Logger.Warn("release not confirmed", "resource", lease.Resource(), "fence", lease.Token().Fence(), "err", err)
+	}
+	return nil
+}

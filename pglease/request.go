@@ -1,0 +1,75 @@
+package pglease
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/internal/authority"
+)
+
+// RequestID names one acquire, so that it can be sent again when its reply was lost: the same
+// request gets the same lease, and each request is granted at most once.
+type RequestID [16]byte
+
+// NewRequestID returns a UUID of version 7. Its first bits are the time, which keeps the index of
+// the history compact; nothing depends on their order.
+func NewRequestID() RequestID {
+	var id RequestID
+	_, _ = rand.Read(id[:]) // never fails, see crypto/rand
+	binary.BigEndian.PutUint16(id[0:], uint16(time.Now().UnixMilli()>>32))
+	binary.BigEndian.PutUint32(id[2:], uint32(time.Now().UnixMilli()))
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}
+
+// String returns the UUID in its usual form.
+func (id RequestID) String() string { return fence.LeaseID(id).String() }
+
+// An AcquireOption changes one call of TryAcquire, Acquire or Do.
+type AcquireOption func(*request)
+
+// WithTTL sets the lease's TTL for this call, 100 ms to 24 h; the renewal interval and the unit of
+// work scale with it.
+func WithTTL(ttl time.Duration) AcquireOption {
+	return func(r *request) { r.TTL = ttl }
+}
+
+// WithRequestID names the request. Call again with the same id after an error that matches
+// ErrUnknownOutcome: if the first call was granted, the same lease comes back, with the same
+// fence. Without this option the client names each call itself, and resolves unknown outcomes
+// before it returns.
+func WithRequestID(id RequestID) AcquireOption {
+	return func(r *request) { r.ID, r.named = authority.ID(id), true }
+}
+
+// request is one call to acquire, with its options applied.
+type request struct {
+	authority.Request
+	named  bool // by the caller
+	timing timing
+	began  time.Time
+}
+
+func (c *Client) newRequest(resource string, options []AcquireOption) (request, error) {
+	r := request{
+		Request: authority.Request{Resource: resource, Owner: c.config.Owner, TTL: c.config.TTL},
+		began:   time.Now(),
+	}
+	for _, option := range options {
+		option(&r)
+	}
+	if !r.named {
+		r.ID = authority.ID(NewRequestID())
+	}
+	err := errors.Join(fence.CheckResource(resource), checkTTL(r.TTL), refuse(r.ID == authority.ID{}, "the request id is zero"))
+	if err != nil && !errors.Is(err, ErrInvalidResource) {
+		err = fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+	}
+	r.timing = c.config.timing(r.TTL)
+	return r, err
+}
