@@ -1,0 +1,158 @@
+package pglease_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/internal/authority"
+	"github.com/pglease/pglease/pglease/internal/mint"
+)
+
+var errSilent = errors.New("the database is silent")
+
+// fakeAuthority grants in memory, for tests of the client's timers in a synctest bubble. It never
+// loses a reply that it gave: a lost reply is the business of tests on a real server.
+type fakeAuthority struct {
+	mu      sync.Mutex
+	fence   int64
+	rows    map[string]*fakeRow
+	calls   []string
+	delay   time.Duration // each call takes this long
+	silent  bool          // calls block until their context ends
+	failing error         // calls fail at once
+}
+
+type fakeRow struct {
+	token   fence.Token
+	request authority.ID
+	owner   string
+	ttl     time.Duration
+	expires time.Time
+	ended   string
+}
+
+func newFake() *fakeAuthority { return &fakeAuthority{rows: map[string]*fakeRow{}} }
+
+func (f *fakeAuthority) set(change func(*fakeAuthority)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+func (f *fakeAuthority) count(call string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, c := range f.calls {
+		if c == call {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fakeAuthority) enter(ctx context.Context, call string) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, call)
+	delay, silent, failing := f.delay, f.silent, f.failing
+	f.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return errors.Join(errSilent, ctx.Err())
+	}
+	if failing != nil {
+		return failing
+	}
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (r *fakeRow) current() bool { return r != nil && r.ended == "" && time.Now().Before(r.expires) }
+
+func (f *fakeAuthority) Acquire(ctx context.Context, r authority.Request) (authority.Answer, error) {
+	if err := f.enter(ctx, "acquire"); err != nil {
+		return authority.Answer{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	row := f.rows[r.Resource]
+	if row.current() {
+		if row.request == r.ID {
+			return authority.Answer{Outcome: authority.Repeated, Token: row.token, Remaining: time.Until(row.expires)}, nil
+		}
+		return authority.Answer{Outcome: authority.Held, Owner: row.owner, Remaining: time.Until(row.expires)}, nil
+	}
+	f.fence++
+	token := mint.Token(r.Resource, f.fence, authority.ID{15: byte(f.fence), 14: byte(f.fence >> 8)}).(fence.Token)
+	f.rows[r.Resource] = &fakeRow{token: token, request: r.ID, owner: r.Owner, ttl: r.TTL, expires: time.Now().Add(r.TTL)}
+	return authority.Answer{Outcome: authority.Granted, Token: token, Owner: r.Owner, Remaining: r.TTL}, nil
+}
+
+func (f *fakeAuthority) Renew(ctx context.Context, leases []fence.Token) ([]authority.Renewal, error) {
+	if err := f.enter(ctx, "renew"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var renewed []authority.Renewal
+	for _, t := range leases {
+		if row := f.rows[t.Resource()]; row.current() && row.token == t {
+			row.expires = time.Now().Add(row.ttl)
+			renewed = append(renewed, authority.Renewal{Lease: t.LeaseID(), Remaining: row.ttl, DatabaseTime: time.Now()})
+		}
+	}
+	return renewed, nil
+}
+
+func (f *fakeAuthority) Ends(ctx context.Context, leases []fence.Token) ([]authority.End, error) {
+	if err := f.enter(ctx, "ends"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var ends []authority.End
+	for _, t := range leases {
+		end := authority.End{Lease: t.LeaseID(), Ended: authority.EndExpired}
+		if row := f.rows[t.Resource()]; row != nil && row.token == t {
+			end.Current = row.current()
+			if row.ended != "" {
+				end.Ended, end.By, end.Reason = row.ended, "ada", "stuck"
+			}
+		}
+		ends = append(ends, end)
+	}
+	return ends, nil
+}
+
+func (f *fakeAuthority) Release(ctx context.Context, t fence.Token) (string, error) {
+	if err := f.enter(ctx, "release"); err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	row := f.rows[t.Resource()]
+	if row == nil || row.token != t || row.ended != "" {
+		return authority.EndUnknown, nil
+	}
+	end := authority.EndReleased
+	if !row.current() {
+		end = authority.EndExpired
+	}
+	row.ended = end
+	return end, nil
+}
+
+func (f *fakeAuthority) Abandon(ctx context.Context, _ string, _ authority.ID) error {
+	return f.enter(ctx, "abandon")
+}
+
+func (f *fakeAuthority) Close(context.Context) error { return nil }
