@@ -131,12 +131,12 @@ EXECUTE FUNCTION /*schema.*/refuse_change();
 
 CREATE FUNCTION /*schema.*/refuse_lower_generation() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'installation: the epoch is fixed, and no row may go'
+    RAISE EXCEPTION 'installation: the epoch is fixed, the generation never falls, and the row stays'
         USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
 END
 $$;
-CREATE TRIGGER epoch_is_fixed BEFORE UPDATE ON /*schema.*/installation FOR EACH ROW
-WHEN (NEW.epoch <> OLD.epoch)
+CREATE TRIGGER generation_never_falls BEFORE UPDATE ON /*schema.*/installation FOR EACH ROW
+WHEN (NEW.epoch <> OLD.epoch OR NEW.generation_base < OLD.generation_base)
 EXECUTE FUNCTION /*schema.*/refuse_lower_generation();
 CREATE TRIGGER installation_stays BEFORE DELETE ON /*schema.*/installation FOR EACH ROW
 EXECUTE FUNCTION /*schema.*/refuse_lower_generation();
