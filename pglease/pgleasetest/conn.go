@@ -38,7 +38,7 @@ type faultyConn struct {
 func (c *faultyConn) Write(b []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if c.isClosed() {
+	if c.over() {
 		return 0, net.ErrClosed
 	}
 	if c.faults.frozen() != nil || len(c.held) > 0 {
@@ -107,12 +107,12 @@ func (c *faultyConn) thaw() {
 	defer c.writing.Unlock()
 	held := c.held
 	c.held = nil
-	if c.isClosed() {
+	if c.over() {
 		_ = c.Conn.Close()
 	} else if err := c.send(held); err != nil {
 		c.abort(err)
 	}
-	c.change(func() {})
+	c.change(func() {}) // reads go on
 }
 
 // pump reads from the server until the connection ends.
@@ -220,11 +220,9 @@ func (c *faultyConn) Close() error {
 	return c.Conn.Close()
 }
 
-// abort breaks the connection on both sides. The client reads the error.
+// abort breaks the connection on both sides. The client reads the error after what came before.
 func (c *faultyConn) abort(err error) {
-	c.change(func() {
-		c.inbound, c.readErr = nil, firstErr(c.readErr, err)
-	})
+	c.change(func() { c.readErr = firstErr(c.readErr, err) })
 	_ = c.Conn.Close()
 }
 
@@ -247,10 +245,11 @@ func (c *faultyConn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-func (c *faultyConn) isClosed() bool {
+// over tells whether nothing that is written matters any more.
+func (c *faultyConn) over() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closed
+	return c.closed || c.readErr != nil
 }
 
 // change changes the state and wakes whoever waits for it.
