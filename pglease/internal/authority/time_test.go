@@ -53,8 +53,7 @@ func TestAGrantInAnOldTransactionHasItsFullTTL_T1(t *testing.T) {
 	}
 }
 
-// TestRenewalThatWaitsCountsFromAfterTheWait: a plain UPDATE computes its SET before it waits.
-func TestRenewalThatWaitsCountsFromAfterTheWait(t *testing.T) {
+func TestReleaseWaitsForTheRowsLock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	token := b.granted("r", 1)
@@ -62,11 +61,11 @@ func TestRenewalThatWaitsCountsFromAfterTheWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "SELECT FROM pglease.resource_lease FOR UPDATE; SELECT pg_sleep(0.3)", pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := tx.Exec(t.Context(), "SELECT FROM pglease.resource_lease FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan string)
-	go func() { ended <- b.release(token) }() // the one statement of a holder that waits for its row
+	go func() { ended <- b.release(token) }()
 	b.waiting(1)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
