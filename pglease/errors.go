@@ -18,7 +18,8 @@ var (
 	// owner may have the resource. The chain also holds one of the causes below.
 	ErrLost = errors.New("lease lost")
 
-	// ErrReleased: the lease is over because this handle released it.
+	// ErrReleased: the lease is over because it was released by this handle. As the cause of a
+	// loss: by another handle of the same lease, see WithRequestID.
 	ErrReleased = errors.New("lease released")
 
 	// ErrNotAdmitted: too little trust is left to begin the unit of work. The lease is not lost.
@@ -107,7 +108,7 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // A LostError matches ErrLost and its Cause.
 type LostError struct {
-	Cause  error  // ErrExpired, ErrUnreachable, ErrTakenOver, ErrBroken, ErrMaxHold or ErrClosed
+	Cause  error  // ErrExpired, ErrUnreachable, ErrTakenOver, ErrBroken, ErrMaxHold, ErrReleased or ErrClosed
 	By     string // who broke the lease
 	Reason string // why they did
 	Last   error  // the last failed renewal, where the database was unreachable; may be nil

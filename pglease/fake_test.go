@@ -133,21 +133,24 @@ func (f *fakeAuthority) Ends(ctx context.Context, leases []fence.Token) ([]autho
 	return ends, nil
 }
 
-func (f *fakeAuthority) Release(ctx context.Context, t fence.Token) (string, error) {
+func (f *fakeAuthority) Release(ctx context.Context, t fence.Token) (authority.End, error) {
 	if err := f.enter(ctx, "release"); err != nil {
-		return "", err
+		return authority.End{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	end := authority.End{Lease: t.LeaseID()}
 	row := f.rows[t.Resource()]
-	if row == nil || row.token != t || row.ended != "" {
-		return authority.EndUnknown, nil
+	if row == nil || row.token != t {
+		return end, nil
 	}
-	end := authority.EndReleased
-	if !row.current() {
-		end = authority.EndExpired
+	if row.ended == "" {
+		row.ended = authority.EndReleased
+		if !time.Now().Before(row.expires) {
+			row.ended = authority.EndExpired
+		}
 	}
-	row.ended = end
+	end.Ended = row.ended
 	return end, nil
 }
 

@@ -215,13 +215,15 @@ func (k *keeper) inquire(ctx context.Context, left []*Lease) error {
 
 // lossOf is the loss that the history tells of.
 func lossOf(end authority.End) *LostError {
-	switch end.Ended {
-	case authority.EndExpired:
-		return &LostError{Cause: ErrExpired}
-	case authority.EndBroken:
+	switch {
+	case end.Ended == authority.EndBroken:
 		return &LostError{Cause: ErrBroken, By: end.By, Reason: end.Reason}
+	case end.Ended == authority.EndReleased:
+		return &LostError{Cause: ErrReleased}
+	case end.Taken:
+		return &LostError{Cause: ErrTakenOver}
 	}
-	return &LostError{Cause: ErrTakenOver}
+	return &LostError{Cause: ErrExpired}
 }
 
 // failed schedules another attempt for leases whose renewal may or may not have taken effect. A

@@ -11,8 +11,8 @@ import (
 // Release gives the lease back, by its exact identity. From its beginning nothing new is admitted
 // and no renewal is sent; a renewal under way is waited for.
 //
-// The error is nil when this handle's release took effect, now or in an earlier call. It matches
-// ErrLost when the lease was over before: nothing was changed, and a newer lease of the resource,
+// The error is nil when the lease was released, now or by an earlier call whose reply was lost. It
+// matches ErrLost when the lease was over before: nothing was changed, and a newer lease of the resource,
 // also one of this process, is untouched. Any other error leaves the outcome open: the lease may
 // be released, or may live until its TTL ends, unrenewed; calling again settles it.
 func (l *Lease) Release(ctx context.Context) error {
@@ -23,10 +23,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.client.config.RequestTimeout)
 	defer cancel()
 	if err = l.grounded(ctx); err == nil {
-		var ended string
-		ended, err = l.client.auth.Release(ctx, l.token)
+		var end authority.End
+		end, err = l.client.auth.Release(ctx, l.token)
 		if err == nil {
-			return l.released(ended)
+			return l.released(end)
 		}
 	}
 	err = &Error{Op: "release", Resource: l.Resource(), Err: err}
@@ -55,27 +55,24 @@ func (l *Lease) beginRelease() (over bool, err error) {
 }
 
 // released takes the database's answer.
-func (l *Lease) released(ended string) error {
+func (l *Lease) released(end authority.End) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.state == Released: // by another call of Release
 		return nil
-	case ended == authority.EndReleased:
-		if l.state != Lost { // the local clock may have run out before the answer came
-			l.end(Released, &Error{Op: "hold", Resource: l.Resource(), Err: ErrReleased})
-		}
-		l.client.events.emit(Event{
-			Kind: EventReleased, Resource: l.Resource(), Owner: l.client.config.Owner, Fence: l.token.Fence(),
-			State: l.state, Duration: time.Since(l.since),
-		})
-		return nil
-	case ended == authority.EndExpired:
-		l.lose(&LostError{Cause: ErrExpired})
-	default:
-		l.lose(&LostError{Cause: ErrTakenOver})
+	case end.Ended != authority.EndReleased:
+		l.lose(lossOf(end))
+		return l.err
 	}
-	return l.err
+	if l.state != Lost { // the local clock may have run out before the answer came
+		l.end(Released, &Error{Op: "hold", Resource: l.Resource(), Err: ErrReleased})
+	}
+	l.client.events.emit(Event{
+		Kind: EventReleased, Resource: l.Resource(), Owner: l.client.config.Owner, Fence: l.token.Fence(),
+		State: l.state, Duration: time.Since(l.since),
+	})
+	return nil
 }
 
 // Do acquires the resource, calls work, and releases it after work has returned. The context that

@@ -2,7 +2,8 @@
 -- Abandon is for an acquire whose outcome nobody waits for any more: it ends the lease that the
 -- request was granted, if it was, and makes sure that the request is never granted later, however
 -- late its packet arrives. It waits for the row's lock, so it sees a grant that was under way.
--- It answers how the request's lease ended, or '' where it had none. It always has one row.
+-- It answers how the request's lease ended, '' where it had none, or 'again' where the row was
+-- created while it looked: it must then run once more. It always has one row; zero cannot be.
 WITH cur AS MATERIALIZED (
     SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at
     FROM /*schema.*/resource_lease AS l
@@ -22,10 +23,8 @@ WITH cur AS MATERIALIZED (
            (SELECT f.floor FROM /*schema.*/fence_floor AS f), clock_timestamp(), clock_timestamp(), interval '1 second',
            clock_timestamp(), sqlc.arg(request_id)::uuid
     WHERE NOT EXISTS (SELECT FROM /*schema.*/resource_lease AS e WHERE e.resource_id = sqlc.arg(resource_id)::text)
-    ON CONFLICT (resource_id) DO UPDATE
-    SET refused_request_id = sqlc.arg(request_id)::uuid,
-        ended_at = CASE WHEN l.request_id = sqlc.arg(request_id)::uuid AND l.ended_at IS NULL
-                        THEN least(clock_timestamp(), l.expires_at) ELSE l.ended_at END
+    ON CONFLICT (resource_id) DO UPDATE SET refused_request_id = sqlc.arg(request_id)::uuid
+    RETURNING l.ended_at IS NULL AS current
 ), tenure AS (
     INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended)
     SELECT c.resource_id, c.fence, c.owner_id, c.lease_id, c.request_id, c.acquired_at, c.expires_at, m.ended_at,
@@ -41,4 +40,4 @@ WITH cur AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM /*schema.*/lease_history AS h
                       WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = sqlc.arg(resource_id)::text)
 )
-SELECT coalesce((SELECT t.ended FROM tenure AS t), '')::text AS ended;
+SELECT coalesce((SELECT t.ended FROM tenure AS t), (SELECT 'again' FROM created AS c WHERE c.current), '')::text AS ended;

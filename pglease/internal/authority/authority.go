@@ -61,11 +61,12 @@ const (
 )
 
 // End tells what became of a lease that a renewal did not touch. Current means that it lives on
-// and its row was only locked.
+// and its row was only locked. Taken means that the resource has been granted to another since.
 type End struct {
 	Lease   fence.LeaseID
 	Current bool
 	Ended   string
+	Taken   bool
 	By      string
 	Reason  string
 }
@@ -83,9 +84,9 @@ type Authority interface {
 	// Ends asks what became of leases that Renew left out. Same connection as Renew.
 	Ends(ctx context.Context, leases []fence.Token) ([]End, error)
 
-	// Release ends exactly this lease. The answer is EndReleased, EndExpired where it had expired
-	// and nobody had taken it, or EndUnknown where it was over already.
-	Release(ctx context.Context, lease fence.Token) (string, error)
+	// Release ends exactly this lease and tells how it ended, now or, if it was over, before:
+	// EndReleased may be an earlier release whose reply was lost.
+	Release(ctx context.Context, lease fence.Token) (End, error)
 
 	// Abandon makes sure that the request holds nothing and is never granted later.
 	Abandon(ctx context.Context, resource string, request ID) error

@@ -213,12 +213,13 @@ func TestReleaseTouchesOnlyItsOwnLease_I3(t *testing.T) {
 	if ended := b.release(first); ended != authority.EndReleased {
 		t.Errorf("first release: %q", ended)
 	}
-	if ended := b.release(first); ended != authority.EndUnknown {
-		t.Errorf("second release: %q", ended)
+	before := b.rowVersion("r")
+	if ended := b.release(first); ended != authority.EndReleased || b.rowVersion("r") != before {
+		t.Errorf("second release: %q, row %v -> %v", ended, before, b.rowVersion("r"))
 	}
 	b.granted("r", 2) // by the same process
-	before := b.rowVersion("r")
-	if ended := b.release(first); ended != authority.EndUnknown || b.rowVersion("r") != before {
+	before = b.rowVersion("r")
+	if ended := b.release(first); ended != authority.EndReleased || b.rowVersion("r") != before {
 		t.Errorf("a delayed release: %q, row %v -> %v", ended, before, b.rowVersion("r"))
 	}
 	late := b.granted("late", 3)

@@ -77,7 +77,7 @@ func (b bench) release(token fence.Token) string {
 	if err != nil {
 		b.Fatalf("Release: %v", err)
 	}
-	return ended
+	return ended.Ended
 }
 
 // expire lets the lease run out without waiting for it.

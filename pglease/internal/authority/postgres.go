@@ -105,27 +105,33 @@ func (p *Postgres) Renew(ctx context.Context, leases []fence.Token) ([]Renewal, 
 }
 
 // Ends implements Authority.
-func (p *Postgres) Ends(ctx context.Context, leases []fence.Token) ([]End, error) {
+func (p *Postgres) Ends(ctx context.Context, leases []fence.Token) (ends []End, err error) {
+	err = p.keeper.use(ctx, func(c *pgx.Conn) error {
+		ends, err = p.ends(ctx, c, leases)
+		return err
+	})
+	return ends, err
+}
+
+func (p *Postgres) ends(ctx context.Context, on conn, leases []fence.Token) ([]End, error) {
 	resources, ids, fences := columns(leases)
 	var rows []leasedb.LeaseStatesRow
-	err := p.keeper.use(ctx, func(c *pgx.Conn) error {
-		return p.retry(ctx, func() (err error) {
-			rows, err = p.queries.LeaseStates(ctx, p.on(c), leasedb.LeaseStatesParams{Resources: resources, Leases: ids, Fences: fences})
-			return err
-		})
+	err := p.retry(ctx, func() (err error) {
+		rows, err = p.queries.LeaseStates(ctx, p.on(on), leasedb.LeaseStatesParams{Resources: resources, Leases: ids, Fences: fences})
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	ends := make([]End, len(rows))
 	for i, row := range rows {
-		ends[i] = End{Lease: row.LeaseID.Bytes, Current: row.Current, Ended: row.Ended, By: row.EndedBy, Reason: row.Reason}
+		ends[i] = End{Lease: row.LeaseID.Bytes, Current: row.Current, Ended: row.Ended, Taken: row.Taken, By: row.EndedBy, Reason: row.Reason}
 	}
 	return ends, nil
 }
 
 // Release implements Authority.
-func (p *Postgres) Release(ctx context.Context, lease fence.Token) (string, error) {
+func (p *Postgres) Release(ctx context.Context, lease fence.Token) (End, error) {
 	var row leasedb.ReleaseRow
 	err := p.retry(ctx, func() (err error) {
 		row, err = p.queries.Release(ctx, p.on(p.pool), leasedb.ReleaseParams{
@@ -133,10 +139,14 @@ func (p *Postgres) Release(ctx context.Context, lease fence.Token) (string, erro
 		})
 		return err
 	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return EndUnknown, nil
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return End{Lease: lease.LeaseID(), Ended: row.Ended}, err
 	}
-	return row.Ended, err
+	ends, err := p.ends(ctx, p.pool, []fence.Token{lease}) // it was over: ask how
+	if err != nil {
+		return End{}, err
+	}
+	return ends[0], nil
 }
 
 // Abandon implements Authority.

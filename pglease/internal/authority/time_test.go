@@ -134,8 +134,8 @@ func (b bench) contend(t *testing.T, client byte) {
 			if _, err := b.Renew(t.Context(), []fence.Token{answer.Token}); err != nil {
 				t.Errorf("Renew: %v", err)
 			}
-			if ended, err := b.Release(t.Context(), answer.Token); err != nil || ended != authority.EndReleased {
-				t.Errorf("Release: %q, %v", ended, err)
+			if ended, err := b.Release(t.Context(), answer.Token); err != nil || ended.Ended != authority.EndReleased {
+				t.Errorf("Release: %+v, %v", ended, err)
 			}
 			break
 		}

@@ -15,7 +15,10 @@ import (
 const leaseStates = `-- name: LeaseStates :many
 SELECT d.lease_id::uuid AS lease_id,
        (l.lease_id IS NOT NULL AND l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS current,
-       coalesce(h.ended, CASE WHEN l.lease_id IS NOT NULL AND l.ended_at IS NULL THEN 'expired' ELSE '' END)::text AS ended,
+       coalesce(h.ended, CASE WHEN l.lease_id IS NULL THEN ''
+                              WHEN l.ended_at < l.expires_at THEN 'released'
+                              ELSE 'expired' END)::text AS ended,
+       (l.lease_id IS NULL)::boolean AS taken,
        coalesce(h.ended_by, '')::text AS ended_by,
        coalesce(h.reason, '')::text AS reason
 FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[]), unnest($3::bigint[])) AS d(resource_id, lease_id, fence)
@@ -33,13 +36,15 @@ type LeaseStatesRow struct {
 	LeaseID pgtype.UUID
 	Current bool
 	Ended   string
+	Taken   bool
 	EndedBy string
 	Reason  string
 }
 
 // LeaseStates tells, for leases that a renewal did not touch, whether each is still current (its
-// row was only locked) or how it ended. A lease without a row here ended and its history was
-// switched off or pruned. It reads without locks.
+// row was only locked) or how it ended: ” where another lease has the row, and history is off or
+// pruned. It has one row for each lease that is asked about; zero rows mean that none was. It reads
+// without locks.
 func (q *Queries) LeaseStates(ctx context.Context, db DBTX, arg LeaseStatesParams) ([]LeaseStatesRow, error) {
 	rows, err := db.Query(ctx, leaseStates, arg.Resources, arg.Leases, arg.Fences)
 	if err != nil {
@@ -53,6 +58,7 @@ func (q *Queries) LeaseStates(ctx context.Context, db DBTX, arg LeaseStatesParam
 			&i.LeaseID,
 			&i.Current,
 			&i.Ended,
+			&i.Taken,
 			&i.EndedBy,
 			&i.Reason,
 		); err != nil {
