@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/internal/authority"
 )
 
@@ -158,6 +159,7 @@ func (c *Client) resolve(ctx context.Context, r *request, err error) error {
 
 // answered turns the authority's answer into a lease or an error.
 func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answer authority.Answer) (*Lease, error) {
+	c.heard(sent, answer.DatabaseTime)
 	switch answer.Outcome {
 	case authority.Granted, authority.Repeated:
 	case authority.Held:
@@ -167,8 +169,15 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	default:
 		return nil, fmt.Errorf("the database answered %q", answer.Outcome)
 	}
-	if answer.Remaining < r.TTL-r.TTL/8 {
-		sent, answer.Remaining = c.topUp(ctx, sent, answer)
+	if err := c.checkServer(answer.Token); err != nil {
+		return nil, c.resolve(ctx, r, err)
+	}
+	if answer.Unconfirmed || answer.Remaining < r.TTL-r.TTL/8 {
+		var err error
+		sent, answer.Remaining, err = c.topUp(ctx, sent, answer)
+		if err != nil && answer.Unconfirmed {
+			return nil, c.resolve(ctx, r, err)
+		}
 	}
 	lease := newLease(c, answer.Token, r.timing, sent, answer.Remaining)
 	if known := c.adopt(lease); known != lease {
@@ -180,17 +189,21 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	return lease, nil
 }
 
-// topUp renews a grant that has lost some of its time: one that was made long before its repeated
-// request, or one whose first row had to wait for a rival's that was then rolled back.
-func (c *Client) topUp(ctx context.Context, sent time.Time, answer authority.Answer) (time.Time, time.Duration) {
+// topUp renews a grant at once: one that has lost some of its time, because it was made long before
+// its repeated request, or its row had to wait for a rival's that was then rolled back; and one that
+// a synchronous standby may not have, because the commit of a renewal waits for that too.
+func (c *Client) topUp(ctx context.Context, sent time.Time, answer authority.Answer) (time.Time, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
 	defer cancel()
 	again := time.Now()
-	renewals, err := c.auth.Renew(ctx, tokens([]*Lease{{token: answer.Token}}))
-	if err != nil || len(renewals) == 0 {
-		return sent, answer.Remaining
+	renewals, err := c.auth.Renew(ctx, []fence.Token{answer.Token})
+	if err == nil && len(renewals) == 0 {
+		err = ErrExpired
 	}
-	return again, renewals[0].Remaining
+	if err != nil {
+		return sent, answer.Remaining, err
+	}
+	return again, renewals[0].Remaining, nil
 }
 
 // pause waits for about d, or less if the context ends; it tells whether the context lives.

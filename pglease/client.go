@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -19,14 +20,16 @@ type Client struct {
 	auth   authority.Authority
 	events *events
 	keeper *keeper
+	clock  clockWatch
 
-	mu       sync.Mutex
-	leases   map[fence.LeaseID]*Lease
-	acquires int           // calls under way
-	guarded  int           // calls of Do whose work has not returned
-	closing  chan struct{} // closed when Close begins
-	idle     chan struct{} // closed when Close has begun and no call is under way
-	closed   bool
+	mu         sync.Mutex
+	leases     map[fence.LeaseID]*Lease
+	generation int64         // the highest seen in a fence
+	acquires   int           // calls under way
+	guarded    int           // calls of Do whose work has not returned
+	closing    chan struct{} // closed when Close begins
+	idle       chan struct{} // closed when Close has begun and no call is under way
+	closed     bool
 }
 
 // New returns a client of the authority in the pool's database. It checks the configuration and
@@ -52,7 +55,8 @@ func newClient(auth authority.Authority, config Config) *Client {
 		config: config, auth: auth, events: newEvents(config.Observer),
 		leases: map[fence.LeaseID]*Lease{}, closing: make(chan struct{}), idle: make(chan struct{}),
 	}
-	c.keeper = newKeeper(auth, config, c.events)
+	c.clock = clockWatch{drift: config.ClockDrift, start: time.Now()}
+	c.keeper = newKeeper(auth, config, c.events, c.heard)
 	return c
 }
 

@@ -33,6 +33,10 @@ var (
 	// was given up. The caller has nothing; a new request is needed.
 	ErrRequestSpent = errors.New("request id is spent")
 
+	// ErrStaleServer: the server that answered grants lower fences than this client has seen: an
+	// old primary that came back. Its grant was refused and given up; the caller has nothing.
+	ErrStaleServer = errors.New("server of an older generation")
+
 	// ErrClosed: the client is closed or closing. The caller has nothing.
 	ErrClosed = errors.New("client is closed")
 

@@ -27,6 +27,7 @@ type keeper struct {
 	auth   authority.Authority
 	config Config
 	events *events
+	heard  func(sent, database time.Time) // told of the database's clock in each reply
 
 	wake   chan struct{} // an earlier lease than the one it waits for was added
 	joined chan struct{} // closed when the goroutine has ended
@@ -37,8 +38,8 @@ type keeper struct {
 	stop    context.CancelFunc
 }
 
-func newKeeper(auth authority.Authority, config Config, e *events) *keeper {
-	return &keeper{auth: auth, config: config, events: e, wake: make(chan struct{}, 1), joined: make(chan struct{})}
+func newKeeper(auth authority.Authority, config Config, e *events, heard func(sent, database time.Time)) *keeper {
+	return &keeper{auth: auth, config: config, events: e, heard: heard, wake: make(chan struct{}, 1), joined: make(chan struct{})}
 }
 
 // add schedules the first renewal, somewhere in the last third of the interval, so that leases
@@ -177,8 +178,11 @@ func (k *keeper) send(ctx context.Context, flying []*Lease) (left []*Lease, err 
 		return flying, err
 	}
 	remaining := make(map[fence.LeaseID]time.Duration, len(renewals))
-	for _, r := range renewals {
+	for i, r := range renewals {
 		remaining[r.Lease] = r.Remaining
+		if i == 0 {
+			k.heard(sent, r.DatabaseTime) // before the leases of this batch are confirmed
+		}
 	}
 	for _, l := range flying {
 		r, ok := remaining[l.token.LeaseID()]

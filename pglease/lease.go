@@ -26,6 +26,7 @@ type Lease struct {
 	deadline time.Time     // trusted until
 	timer    *time.Timer   // wakes the lease for its next transition
 	flight   chan struct{} // closed when the renewal under way has returned; nil when none is
+	inDoubt  bool          // the database's clock was set forward since the last renewal
 	last     error         // the last renewal's failure, nil after a success
 	err      error         // why it is over
 	watchers map[*watcher]struct{}
@@ -91,13 +92,14 @@ func (l *Lease) settle(now time.Time) {
 		return
 	}
 	left := l.deadline.Sub(now)
+	short := left < l.timing.unitOfWork || l.inDoubt
 	switch {
 	case left <= 0:
 		l.lose(l.expiry())
 		return
-	case l.state == Held && left < l.timing.unitOfWork:
+	case l.state == Held && short:
 		l.enter(Suspect, nil)
-	case l.state == Suspect && left >= l.timing.unitOfWork:
+	case l.state == Suspect && !short:
 		l.enter(Held, nil)
 	}
 	next := left
@@ -227,7 +229,7 @@ func (l *Lease) renewed(sent time.Time, remaining time.Duration) {
 		Kind: EventRenewed, Resource: l.token.Resource(), Owner: l.client.config.Owner, Fence: l.token.Fence(),
 		State: l.state, Duration: now.Sub(sent), Remaining: l.deadline.Sub(now),
 	})
-	l.last = nil
+	l.last, l.inDoubt = nil, false
 	l.deadline = sent.Add(l.timing.trust(remaining))
 	l.settle(now)
 }

@@ -17,6 +17,7 @@ const (
 	EventState        EventKind = "state"         // From became State; Err where the lease is over
 	EventReleased     EventKind = "released"      // Duration: how long it was held
 	EventReleaseError EventKind = "release_error" // a release ended in Err; the lease ends with its TTL
+	EventClockStep    EventKind = "clock_step"    // the database's clock was set by Duration, or another server answers
 )
 
 // An Event is what an Observer is told. Fields that say nothing for a kind are zero.

@@ -68,7 +68,8 @@ SELECT a.outcome::text AS outcome, a.lease_id::uuid AS lease_id, a.fence::bigint
        -- The grant must survive a crash of the server: an asynchronous commit would let its fence be drawn twice.
        (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
              THEN set_config('synchronous_commit', 'on', true)
-             ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit
+             ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
 FROM answer AS a;
 
 -- name: LookupRequest :one

@@ -36,13 +36,15 @@ const (
 // Answer is the authority's answer to an acquire. Remaining was read by the database's clock after
 // the request was sent, so the lease is valid for at least that long from the moment of sending.
 // For Held it is what the holder has left, and Owner is the holder; both are zero where the
-// holder's row could not be seen.
+// holder's row could not be seen. Unconfirmed means that a synchronous standby should have confirmed
+// the grant and that this connection cannot tell whether it did: the next Renew will.
 type Answer struct {
 	Outcome      Outcome
 	Token        fence.Token
 	Owner        string
 	Remaining    time.Duration
 	DatabaseTime time.Time
+	Unconfirmed  bool
 }
 
 // Renewal is one renewed lease.

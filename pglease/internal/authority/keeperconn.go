@@ -37,7 +37,7 @@ func (k *keeperConn) use(ctx context.Context, f func(*pgx.Conn) error) error {
 		}
 		k.conn = conn
 	}
-	err := f(k.conn)
+	err := replicated(k.conn.PgConn(), func() error { return f(k.conn) })
 	if k.conn.PgConn().TxStatus() != 'I' || (err != nil && KindOf(err) != Definitive) {
 		k.drop(ctx)
 	}
@@ -53,6 +53,7 @@ func (k *keeperConn) open(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
+	WatchNotices(&config.Config)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err

@@ -64,3 +64,16 @@ func kindOfState(code string) Kind {
 	}
 	return Definitive
 }
+
+// wrongServer tells that the connection leads to a server that takes no writes, now or soon.
+func wrongServer(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	switch pg.Code {
+	case "25006", "57P01", "57P02", "57P03":
+		return true
+	}
+	return false
+}

@@ -57,21 +57,41 @@ func (p *Postgres) retry(ctx context.Context, statement func() error) error {
 	}
 }
 
+// onPool runs f on a connection of the pool. One that reaches a server which is no primary, or is
+// going down, is not given back, so that the pool connects anew.
+func (p *Postgres) onPool(ctx context.Context, f func(*pgx.Conn) error) error {
+	c, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	err = replicated(c.Conn().PgConn(), func() error {
+		return p.retry(ctx, func() error { return f(c.Conn()) })
+	})
+	if wrongServer(err) {
+		return errors.Join(err, c.Conn().Close(ctx))
+	}
+	return err
+}
+
 // Acquire implements Authority.
-func (p *Postgres) Acquire(ctx context.Context, r Request) (Answer, error) {
-	var row leasedb.AcquireRow
-	err := p.retry(ctx, func() (err error) {
-		row, err = p.queries.Acquire(ctx, p.on(p.pool), leasedb.AcquireParams{
+func (p *Postgres) Acquire(ctx context.Context, r Request) (answer Answer, err error) {
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		row, err := p.queries.Acquire(ctx, p.on(c), leasedb.AcquireParams{
 			ResourceID: r.Resource, RequestID: uuid(r.ID), OwnerID: r.Owner, TTL: r.TTL,
 		})
+		if errors.Is(err, pgx.ErrNoRows) { // a rival is creating the row
+			answer = Answer{Outcome: Held}
+			return nil
+		}
+		answer = answerOf(r, row)
+		answer.Unconfirmed = row.WaitsForStandby && (answer.Outcome == Repeated || !watched(c.PgConn()))
 		return err
 	})
-	if errors.Is(err, pgx.ErrNoRows) { // a rival is creating the row
-		return Answer{Outcome: Held}, nil
-	}
-	if err != nil {
-		return Answer{}, err
-	}
+	return answer, err
+}
+
+func answerOf(r Request, row leasedb.AcquireRow) Answer {
 	answer := Answer{
 		Outcome:      Outcome(row.Outcome),
 		Owner:        row.OwnerID,
@@ -81,7 +101,7 @@ func (p *Postgres) Acquire(ctx context.Context, r Request) (Answer, error) {
 	if answer.Outcome == Granted || answer.Outcome == Repeated { // a rival's token is not ours to have
 		answer.Token = mint.Token(r.Resource, row.Fence, row.LeaseID.Bytes).(fence.Token)
 	}
-	return answer, nil
+	return answer
 }
 
 // Renew implements Authority.
@@ -131,30 +151,29 @@ func (p *Postgres) ends(ctx context.Context, on conn, leases []fence.Token) ([]E
 }
 
 // Release implements Authority.
-func (p *Postgres) Release(ctx context.Context, lease fence.Token) (End, error) {
-	var row leasedb.ReleaseRow
-	err := p.retry(ctx, func() (err error) {
-		row, err = p.queries.Release(ctx, p.on(p.pool), leasedb.ReleaseParams{
+func (p *Postgres) Release(ctx context.Context, lease fence.Token) (end End, err error) {
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		row, err := p.queries.Release(ctx, p.on(c), leasedb.ReleaseParams{
 			ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()),
 		})
+		if !errors.Is(err, pgx.ErrNoRows) {
+			end = End{Lease: lease.LeaseID(), Ended: row.Ended}
+			return err
+		}
+		ends, err := p.ends(ctx, c, []fence.Token{lease}) // it was over: ask how
+		if err == nil {
+			end = ends[0]
+		}
 		return err
 	})
-	if !errors.Is(err, pgx.ErrNoRows) {
-		return End{Lease: lease.LeaseID(), Ended: row.Ended}, err
-	}
-	ends, err := p.ends(ctx, p.pool, []fence.Token{lease}) // it was over: ask how
-	if err != nil {
-		return End{}, err
-	}
-	return ends[0], nil
+	return end, err
 }
 
 // Abandon implements Authority.
 func (p *Postgres) Abandon(ctx context.Context, resource string, request ID) error {
-	again := true
-	for again {
-		err := p.retry(ctx, func() error {
-			ended, err := p.queries.Abandon(ctx, p.on(p.pool), leasedb.AbandonParams{ResourceID: resource, RequestID: uuid(request)})
+	for again := true; again; {
+		err := p.onPool(ctx, func(c *pgx.Conn) error {
+			ended, err := p.queries.Abandon(ctx, p.on(c), leasedb.AbandonParams{ResourceID: resource, RequestID: uuid(request)})
 			again = ended == "again"
 			return err
 		})

@@ -74,7 +74,8 @@ SELECT a.outcome::text AS outcome, a.lease_id::uuid AS lease_id, a.fence::bigint
        -- The grant must survive a crash of the server: an asynchronous commit would let its fence be drawn twice.
        (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
              THEN set_config('synchronous_commit', 'on', true)
-             ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit
+             ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
 FROM answer AS a
 `
 
@@ -93,6 +94,7 @@ type AcquireRow struct {
 	Remaining         time.Duration
 	DatabaseTime      time.Time
 	SynchronousCommit string
+	WaitsForStandby   bool
 }
 
 // Acquire grants the resource to this request if it is free or expired. It never waits for a
@@ -119,6 +121,7 @@ func (q *Queries) Acquire(ctx context.Context, db DBTX, arg AcquireParams) (Acqu
 		&i.Remaining,
 		&i.DatabaseTime,
 		&i.SynchronousCommit,
+		&i.WaitsForStandby,
 	)
 	return i, err
 }
