@@ -23,6 +23,7 @@ type fakeAuthority struct {
 	delay   time.Duration // each call takes this long
 	silent  bool          // calls block until their context ends
 	failing error         // calls fail at once
+	clock   time.Duration // the database's clock less ours
 }
 
 type fakeRow struct {
@@ -107,7 +108,7 @@ func (f *fakeAuthority) Renew(ctx context.Context, leases []fence.Token) ([]auth
 	for _, t := range leases {
 		if row := f.rows[t.Resource()]; row.current() && row.token == t {
 			row.expires = time.Now().Add(row.ttl)
-			renewed = append(renewed, authority.Renewal{Lease: t.LeaseID(), Remaining: row.ttl, DatabaseTime: time.Now()})
+			renewed = append(renewed, authority.Renewal{Lease: t.LeaseID(), Remaining: row.ttl, DatabaseTime: time.Now().Add(f.clock)})
 		}
 	}
 	return renewed, nil
