@@ -62,8 +62,8 @@ type Config struct {
 	// where remaining is what the database said the lease had left. Default 0.01.
 	ClockDrift float64
 
-	// RequestTimeout bounds each statement, with the connecting before it where there was none.
-	// Default RenewEvery, at most 5 s.
+	// RequestTimeout bounds each statement, with the connecting before it where there was none; a
+	// renewal is given no more than RenewEvery. Default 5 s, at most TTL.
 	RequestTimeout time.Duration
 
 	// PollEvery is how often a waiting Acquire looks again, give or take a fifth. Default 1 s,
@@ -98,7 +98,7 @@ func (c Config) filled() (Config, *schema.Schema, error) {
 	c.RenewEvery = or(c.RenewEvery, c.TTL/3)
 	c.UnitOfWork = or(c.UnitOfWork, c.TTL/4)
 	c.ClockDrift = or(c.ClockDrift, DefaultClockDrift)
-	c.RequestTimeout = or(c.RequestTimeout, min(c.RenewEvery, 5*time.Second))
+	c.RequestTimeout = or(c.RequestTimeout, min(c.TTL, 5*time.Second))
 	c.PollEvery = or(c.PollEvery, min(time.Second, c.TTL))
 	c.MaxLeases = or(c.MaxLeases, DefaultMaxLeases)
 	c.MaxAcquires = or(c.MaxAcquires, DefaultMaxAcquires)

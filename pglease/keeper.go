@@ -148,10 +148,7 @@ func (k *keeper) renew(ctx context.Context, batch []*Lease) {
 			continue
 		}
 		flying = append(flying, l)
-		deadline = deadline.Add(-l.timing.unitOfWork / 16)
-		if deadline.Before(limit) {
-			limit = deadline
-		}
+		limit = earliest(limit, deadline.Add(-l.timing.unitOfWork/16), time.Now().Add(l.timing.renewEvery))
 	}
 	if len(flying) == 0 {
 		return
@@ -168,6 +165,15 @@ func (k *keeper) renew(ctx context.Context, batch []*Lease) {
 	for _, l := range flying {
 		l.landed()
 	}
+}
+
+func earliest(t time.Time, others ...time.Time) time.Time {
+	for _, other := range others {
+		if other.Before(t) {
+			t = other
+		}
+	}
+	return t
 }
 
 // send renews and returns the leases that were left out, or all of them with the error.
