@@ -38,7 +38,7 @@ type faultyConn struct {
 func (c *faultyConn) Write(b []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if c.over() {
+	if closed, broken := c.state(); closed || broken {
 		return 0, net.ErrClosed
 	}
 	if c.faults.frozen() != nil || len(c.held) > 0 {
@@ -101,23 +101,36 @@ func (c *faultyConn) expect(rule *Fault) {
 	c.pending = append(c.pending, rule)
 }
 
-// thaw sends what was written while all was frozen.
+// thaw sends what was written while all was frozen, and then that the client has closed, if it has.
 func (c *faultyConn) thaw() {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	held := c.held
 	c.held = nil
-	if c.over() {
+	closed, broken := c.state()
+	if broken {
 		_ = c.Conn.Close()
 	} else if err := c.send(held); err != nil {
 		c.abort(err)
+	} else if closed {
+		c.hangUp()
 	}
 	c.change(func() {}) // reads go on
+}
+
+// hangUp says that the client sends no more. What was sent before still counts, and the server
+// then closes; to close both directions at once could throw it away.
+func (c *faultyConn) hangUp() {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		_ = c.Conn.Close()
+	}
 }
 
 // pump reads from the server until the connection ends.
 func (c *faultyConn) pump() {
 	defer c.faults.forget(c)
+	defer c.Conn.Close()
 	var partial []byte
 	buf := make([]byte, 16<<10)
 	for {
@@ -245,11 +258,11 @@ func (c *faultyConn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// over tells whether nothing that is written matters any more.
-func (c *faultyConn) over() bool {
+// state tells whether the client has closed its side, and whether the connection has ended.
+func (c *faultyConn) state() (closed, broken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closed || c.readErr != nil
+	return c.closed, c.readErr != nil
 }
 
 // change changes the state and wakes whoever waits for it.

@@ -131,8 +131,9 @@ func (f *Faults) Freeze() {
 	}
 }
 
-// Unfreeze ends Freeze. What was sent meanwhile arrives now, as it does when a network comes back
-// before TCP gives up; what was sent on connections that were closed since does not.
+// Unfreeze ends Freeze. What was sent meanwhile arrives now, late, as it does when a network comes
+// back before TCP gives up: also where the client has closed the connection since, or given up on
+// its call.
 func (f *Faults) Unfreeze() {
 	f.mu.Lock()
 	thawed := f.thawed
