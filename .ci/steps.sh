@@ -1,0 +1,109 @@
+# shellcheck shell=bash
+# The commands of .ci/run's steps, where one line is not enough. Each runs in a shell of its own,
+# from the top of the tree, with `set -euo pipefail`. A line that begins with "note: " is printed
+# with the step.
+
+# packages installs the Debian packages of which something is missing. To add one: a line with what
+# it brings, a command or a file, and its name.
+packages() {
+  local wanted=() what package
+  while read -r what package; do
+    command -v "$what" >/dev/null || compgen -G "$what" >/dev/null || wanted+=("$package")
+  done <<'END'
+git                                git
+gcc                                gcc
+/usr/include/stdlib.h              libc6-dev
+/etc/ssl/certs/ca-certificates.crt ca-certificates
+pgrep                              procps
+jq                                 jq
+shellcheck                         shellcheck
+/usr/lib/postgresql/*/bin/initdb   postgresql
+END
+  if ((${#wanted[@]} == 0)); then
+    echo "note: nothing to install"
+    return
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -q -o Acquire::Retries=3 update
+  apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${wanted[@]}"
+  echo "note: installed ${wanted[*]}"
+}
+
+# modules prints the directory of each module beside the root and the tools.
+modules() {
+  find . \( -name node_modules -o -name testdata -o -path ./tools \) -prune -o \
+    -name go.mod -not -path ./go.mod -printf '%h\n' | sort
+}
+
+# tool MODULE NAME prints the path of a tool, and builds it where Go's cache does not have it.
+tool() { go tool -modfile="$1/go.mod" -n "$2"; }
+
+formatted() {
+  local files
+  files=$(gofmt -l .)
+  [ -n "$files" ] || return 0
+  printf 'gofmt would change %s\n' "$files"
+  gofmt -d .
+  return 1
+}
+
+tidy() {
+  local dir bad=0
+  for dir in . tools tools/lint $(modules); do
+    (cd "$dir" && go mod tidy -diff) || bad=1
+  done
+  return "$bad"
+}
+
+generated() { "$(tool tools sqlc)" diff; }
+
+lint_format() { "$(tool tools/lint golangci-lint)" fmt --diff; }
+
+lint() {
+  local dir config=$PWD/.golangci.yml linter bad=0
+  linter=$(tool tools/lint golangci-lint)
+  for dir in . $(modules); do
+    (cd "$dir" && "$linter" run --config "$config") || bad=1
+  done
+  return "$bad"
+}
+
+# tested DIR FLAGS...: go test, and no test may have been skipped.
+tested() {
+  local log skipped
+  log=$(mktemp)
+  (cd "$1" && go test -v "${@:2}") 2>&1 | tee "$log"
+  echo "note: $(grep -cE '^ *--- PASS' "$log") tests and subtests"
+  # A test that has to be skipped is let through by its name, in a line here that says why.
+  skipped=$(sed -nE 's/^ *--- SKIP: ([^ ]+).*/\1/p' "$log" | sort -u)
+  rm "$log"
+  [ -n "$skipped" ] || return 0
+  printf 'skipped: %s\n' "${skipped//$'\n'/, }"
+  return 1
+}
+
+# demo FILTER FLAGS...: plays the demo and holds its report to a filter of jq.
+demo() {
+  local report
+  report=$(mktemp)
+  go run ./cmd/reportpublisher demo "${@:2}" --json | tee "$report"
+  if ! jq -e "$1" "$report" >/dev/null; then
+    echo "this is not true of the report: $1"
+    return 1
+  fi
+  rm "$report"
+}
+
+# ours prints the ids of processes that were started with a path below the run's own directory.
+ours() { pgrep -f -- "$TMPDIR/" || true; }
+
+nothing_left() {
+  local _
+  for _ in $(seq 20); do
+    [ -n "$(ours)" ] || return 0
+    sleep 1
+  done
+  echo "still running:"
+  ours | xargs -r ps -o pid,ppid,etimes,args -p
+  return 1
+}
