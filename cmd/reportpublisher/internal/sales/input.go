@@ -1,0 +1,111 @@
+package sales
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Stdin is the name that stands for the standard input.
+const Stdin = "-"
+
+// An Input is one file of sales: its name for messages, and how to open it.
+type Input struct {
+	Name string
+	Open func() (io.ReadCloser, error)
+}
+
+// FromPaths returns the files at the paths; "-" is stdin. A file that is named twice, under
+// whatever names, is refused, for it would be counted twice. The error is an InputError.
+func FromPaths(paths []string, stdin io.Reader) ([]Input, error) {
+	var inputs []Input
+	var problems InputError
+	seen := map[string]os.FileInfo{}
+	stdinSeen := false
+	for _, path := range paths {
+		if path == Stdin {
+			if stdinSeen {
+				problems.add(path, 0, "the standard input is named twice")
+			}
+			stdinSeen = true
+			inputs = append(inputs, Input{Name: "(standard input)", Open: func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }})
+			continue
+		}
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			problems.add(path, 0, "%s", reason(err))
+			continue
+		case info.IsDir():
+			problems.add(path, 0, "is a directory, want a file")
+			continue
+		}
+		for other, otherInfo := range seen {
+			if os.SameFile(info, otherInfo) {
+				problems.add(path, 0, "is the same file as %s: its sales would count twice", other)
+			}
+		}
+		seen[path] = info
+		inputs = append(inputs, Input{Name: path, Open: func() (io.ReadCloser, error) { return os.Open(path) }})
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return inputs, nil
+}
+
+// FromFS returns the named files of a file system.
+func FromFS(files fs.FS, names []string) []Input {
+	inputs := make([]Input, len(names))
+	for i, name := range names {
+		inputs[i] = Input{Name: name, Open: func() (io.ReadCloser, error) { return files.Open(name) }}
+	}
+	return inputs
+}
+
+// load reads the whole input, at most limit bytes. A pipe may never end, so it does not wait
+// longer than its context.
+func (in Input) load(ctx context.Context, limit int64) ([]byte, error) {
+	type result struct {
+		content []byte
+		err     error
+	}
+	done := make(chan result, 1)
+	go func() {
+		content, err := in.readAll(limit)
+		done <- result{content, err}
+	}()
+	select {
+	case r := <-done:
+		return r.content, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (in Input) readAll(limit int64) ([]byte, error) {
+	file, err := in.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(content)) > limit {
+		return nil, fmt.Errorf("is larger than %d bytes", limit)
+	}
+	return bytes.TrimPrefix(content, []byte("\xef\xbb\xbf")), nil
+}
+
+// reason is what went wrong without the path, which the message has already.
+func reason(err error) string {
+	if pathErr, ok := err.(*fs.PathError); ok { //nolint:errorlint // the outermost error is meant
+		return pathErr.Err.Error()
+	}
+	return err.Error()
+}

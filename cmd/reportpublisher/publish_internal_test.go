@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglease/pglease/migrations"
+	"github.com/pglease/pglease/pglease"
+	"github.com/pglease/pglease/pglease/pgleasetest"
+	"github.com/pglease/pglease/reportstore"
+)
+
+const july = "report/2026-07"
+
+// place is a migrated database of the test's own: its URL, and a pool on it.
+func place(t *testing.T) (url string, pool *pgxpool.Pool) {
+	t.Helper()
+	url = pgleasetest.URL(t, migrations.Report)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return url, pool
+}
+
+func sampleFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("sample/*.csv")
+	if err != nil || len(files) != 3 {
+		t.Fatalf("sample files %q, %v, want 3", files, err)
+	}
+	return files
+}
+
+func golden(t *testing.T) string {
+	t.Helper()
+	want, err := os.ReadFile("testdata/sample.want.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(want)
+}
+
+func TestPublishReadHistory(t *testing.T) {
+	t.Parallel()
+	url, _ := place(t)
+	publish := append([]string{"publish", "--database-url", url, "--report", july, "--owner", "night job"}, sampleFiles(t)...)
+	call(t.Context(), nil, publish...).want(t, exitOK, "published report/2026-07 version 1 under fence ", "")
+	read := []string{"read", "--database-url", url, "--report", july}
+	if r := call(t.Context(), nil, read...); r.stdout != golden(t) {
+		t.Errorf("report:\n%s\nwant:\n%s", r.stdout, golden(t))
+	}
+
+	again := []string{"publish", "--database-url", url, "--report", july, "sample/market.csv", "-"}
+	call(t.Context(), strings.NewReader(header+"corner,2026-07-31,jam-plum,1,3.79\n"), again...).
+		want(t, exitOK, "published report/2026-07 version 2 under fence ", "")
+	call(t.Context(), nil, read...).want(t, exitOK, "2026-07,store,corner,1.0,3.79\n2026-07,store,market,", "")
+	if r := call(t.Context(), nil, append(read, "--version", "1")...); r.stdout != golden(t) {
+		t.Errorf("version 1:\n%s\nwant:\n%s", r.stdout, golden(t))
+	}
+	call(t.Context(), nil, append(read, "--version", "3")...).want(t, exitError, "", "report not found")
+
+	history := []string{"history", "--database-url", url, "--report", july}
+	call(t.Context(), nil, history...).want(t, exitOK, fmt.Sprintf("/%d  ", os.Getpid()), "")
+	var doc struct {
+		Versions, Rejections []struct {
+			Version, Fence int64
+			By             string
+		}
+	}
+	if err := json.Unmarshal([]byte(call(t.Context(), nil, append(history, "--json")...).stdout), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Versions) != 2 || len(doc.Rejections) != 0 || doc.Versions[0].By != "night job" || doc.Versions[0].Fence >= doc.Versions[1].Fence {
+		t.Errorf("history %+v", doc)
+	}
+}
+
+const header = "store,date,sku,quantity,unit_price\n"
+
+func TestPublishDryRun(t *testing.T) {
+	t.Parallel()
+	args := append([]string{"publish", "--dry-run", "--report", july}, sampleFiles(t)...)
+	if r := call(t.Context(), nil, args...); r.code != exitOK || r.stdout != golden(t) || r.stderr != "" {
+		t.Errorf("exit code %d, report:\n%s%s\nwant:\n%s", r.code, r.stdout, r.stderr, golden(t))
+	}
+}
+
+func TestPublishRefusesMalformedInput(t *testing.T) {
+	t.Parallel()
+	url, pool := place(t)
+	args := append([]string{"publish", "--database-url", url, "--report", july, "-"}, sampleFiles(t)...)
+	call(t.Context(), strings.NewReader(header+"corner,2026-07-32,jam,1,3.79\n"), args...).want(t, exitError, "",
+		`(standard input):2: date "2026-07-32" is not a day of the calendar, want YYYY-MM-DD`+"\nNothing was published")
+	call(t.Context(), nil, "read", "--database-url", url, "--report", july).want(t, exitError, "", "report not found")
+	call(t.Context(), nil, "publish", "--database-url", url, "--report", "report/2026-08", "sample/market.csv").want(t, exitError, "",
+		"sample/market.csv:21: date 2026-07-11 is not in 2026-08, the month of the report\nThere may be more. Nothing was published")
+	call(t.Context(), nil, "publish", "--database-url", url, "--report", july, "missing.csv", "sample").want(t, exitError, "",
+		"missing.csv: no such file or directory\nsample: is a directory, want a file\nNothing was published")
+	var held int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pglease.resource_lease WHERE ended_at IS NULL").Scan(&held); err != nil || held != 0 {
+		t.Errorf("%d leases are left, %v", held, err)
+	}
+}
+
+func TestPublishWithoutTables(t *testing.T) {
+	t.Parallel()
+	leasesOnly := pgleasetest.URL(t)
+	const command = "Make them with: pglease migrate up --line lease --line report"
+	for _, args := range [][]string{
+		{"publish", "--database-url", leasesOnly, "--report", july, "sample/market.csv"},
+		{"read", "--database-url", leasesOnly, "--report", july},
+		{"history", "--database-url", leasesOnly, "--report", july},
+	} {
+		call(t.Context(), nil, args...).want(t, exitError, "", command+"\n")
+		call(t.Context(), nil, append(args, "--schema", "else where")...).want(t, exitError, "", command+` --schema "else where"`)
+	}
+}
+
+func TestPublishWaitsNoLongerThanAsked(t *testing.T) {
+	t.Parallel()
+	url, pool := place(t)
+	holder(t, pool, "the other")
+	call(t.Context(), nil, "publish", "--database-url", url, "--report", july, "--wait", "1ms", "sample/market.csv").
+		want(t, exitError, "", "waited 1ms for the lease: ")
+}
+
+// holder acquires the report's lease as another publisher, for as long as the test runs.
+func holder(t *testing.T, pool *pgxpool.Pool, owner string) *pglease.Lease {
+	t.Helper()
+	client, err := pglease.New(t.Context(), pool, pglease.Config{Owner: owner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	lease, err := client.TryAcquire(t.Context(), july)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// input is a standard input that tells when the publisher, under its lease, begins to read, and
+// keeps it there while meanwhile runs.
+type input struct {
+	once      sync.Once
+	meanwhile func()
+	text      io.Reader
+}
+
+func (in *input) Read(p []byte) (int, error) {
+	in.once.Do(in.meanwhile)
+	return in.text.Read(p)
+}
+
+// The publisher reads so slowly that its lease expires and another publishes: its own report is
+// refused, although its client has not noticed the loss.
+func TestPublishStaleOwner(t *testing.T) {
+	t.Parallel()
+	url, pool := place(t)
+	takeOver := func() {
+		pgleasetest.ExpireLease(t, pool, july)
+		lease := holder(t, pool, "the other")
+		store, err := reportstore.New(pool, reportstore.Config{Owner: "the other"})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := store.Publish(t.Context(), lease.Token(), reportstore.Report{ID: july, Body: []byte("theirs")}); err != nil {
+			t.Error(err)
+		}
+	}
+	stdin := &input{meanwhile: takeOver, text: strings.NewReader(header + "corner,2026-07-31,jam-plum,1,3.79\n")}
+	call(t.Context(), stdin, "publish", "--database-url", url, "--report", july, "-").
+		want(t, exitError, "", "of the other\nNothing was published: this publisher lost its lease and another has taken over")
+	call(t.Context(), nil, "read", "--database-url", url, "--report", july).want(t, exitOK, "theirs", "")
+	call(t.Context(), nil, "history", "--database-url", url, "--report", july).want(t, exitOK, "stale_owner", "")
+}
+
+// Somebody who asks for no lease changes the report meanwhile: the version tells.
+func TestPublishConflict(t *testing.T) {
+	t.Parallel()
+	url, pool := place(t)
+	overwrite := func() {
+		if _, err := pool.Exec(t.Context(), "UPDATE pglease.reports SET body = 'theirs', version = version + 1"); err != nil {
+			t.Error(err)
+		}
+	}
+	stdin := &input{meanwhile: overwrite, text: strings.NewReader(header + "corner,2026-07-31,jam-plum,1,3.79\n")}
+	call(t.Context(), stdin, "publish", "--database-url", url, "--report", july, "-").
+		want(t, exitError, "", "Nothing was published: the report changed meanwhile")
+	call(t.Context(), nil, "read", "--database-url", url, "--report", july).want(t, exitOK, "theirs", "")
+}

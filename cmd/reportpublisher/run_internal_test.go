@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/pglease/pglease/pglease/pgleasetest"
+)
+
+// TestMain is also the program that the demo's tests start, and that the demo starts again as its
+// workers.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && (os.Args[1] == workerName || os.Args[1] == "demo") {
+		main()
+	}
+	pgleasetest.Main(m)
+}
+
+// A result is what a call of the command came to.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// call runs the command with its words and an input.
+func call(ctx context.Context, stdin io.Reader, args ...string) result {
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, args, stdin, &stdout, &stderr)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// want holds a result to a code and to what it must contain. An empty word means empty output.
+func (r result) want(t *testing.T, code int, stdout, stderr string) {
+	t.Helper()
+	if r.code != code || !has(r.stdout, stdout) || !has(r.stderr, stderr) {
+		t.Errorf("exit code %d, want %d\nstdout: %s\nwant:   %s\nstderr: %s\nwant:   %s",
+			r.code, code, r.stdout, stdout, r.stderr, stderr)
+	}
+}
+
+func has(text, word string) bool {
+	if word == "" {
+		return text == ""
+	}
+	return strings.Contains(text, word)
+}
+
+func TestWrongCalls(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"nonsense":                              `unknown command "nonsense"`,
+		"--nonsense":                            "unknown flag: --nonsense",
+		"publish":                               "requires at least 1 arg",
+		"publish a.csv":                         "--report is missing",
+		"publish --report r":                    "requires at least 1 arg",
+		"publish --report report/2026-13 a.csv": "the report's name must end in its month, as in report/2026-07",
+		"publish --report report/2026-07 --ttl x a.csv":          "invalid argument",
+		"publish --report report/2026-07 --database-url ! a.csv": "cannot parse",
+		"publish --report report/2026-07 --wait 0s a.csv":        "--wait is not positive",
+		"read":                         "--report is missing",
+		"read --report r r":            `unknown command "r"`,
+		"read --report r --version -1": "--version is negative",
+		"history":                      "--report is missing",
+		"demo --ttl 10ms":              "--ttl is not between 1s and 20s",
+		"demo now":                     `unknown command "now"`,
+		workerName:                     "accepts 1 arg",
+		workerName + " {":              "unexpected end of JSON input",
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			call(t.Context(), nil, strings.Fields(args)...).want(t, exitUsage, "", want)
+		})
+	}
+}
+
+func TestHelpFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"--help"}, {"publish", "--help"}, {"read", "--help"}, {"history", "--help"}, {"demo", "--help"}} {
+		r := call(t.Context(), nil, args...)
+		r.want(t, exitOK, "reportpublisher", "")
+		for line := range strings.Lines(r.stdout) {
+			if line = strings.TrimSuffix(line, "\n"); len(line) > 80 && !strings.Contains(line, "  --") {
+				t.Errorf("%v: %d columns: %s", args, len(line), line)
+			}
+		}
+	}
+}
+
+// The flag beats our own variable, that beats DATABASE_URL, and without any pgx reads PGHOST.
+func TestGivenURL(t *testing.T) { //nolint:paralleltest // it sets variables
+	for _, c := range []struct{ flag, ours, common, want string }{
+		{"f", "o", "c", "f"},
+		{"", "o", "c", "o"},
+		{"", "", "c", "c"},
+		{"", "", "", ""},
+	} {
+		t.Setenv(urlVariable, c.ours)
+		t.Setenv("DATABASE_URL", c.common)
+		if got := givenURL(c.flag); got != c.want {
+			t.Errorf("flag %q, ours %q, common %q: %q, want %q", c.flag, c.ours, c.common, got, c.want)
+		}
+	}
+}
