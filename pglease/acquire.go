@@ -26,8 +26,11 @@ func (c *Client) TryAcquire(ctx context.Context, resource string, options ...Acq
 	})
 }
 
-// Acquire waits until the resource is granted or the context ends. The error then matches both
-// ErrHeld, if a holder was seen, and the context's error; otherwise it is as TryAcquire's.
+// Acquire waits in line until the resource is granted or the context ends. Those who wait are
+// served in the order in which they came; a release hands the resource over in its own commit, and
+// a waiter that has died or given up is passed over. The error matches both ErrHeld and the
+// context's error when the wait was cut short, ErrQueueFull when too many wait already; otherwise it
+// is as TryAcquire's.
 func (c *Client) Acquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
 	return c.acquire(ctx, resource, options, nil)
 }
@@ -74,31 +77,6 @@ func (c *Client) report(r request, lease *Lease, err error) {
 		e.Kind = EventAcquireError
 	}
 	c.events.emit(e)
-}
-
-// wait asks again and again: when the holder's lease would end, and at least every PollEvery.
-func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
-	for {
-		lease, err := c.request(ctx, r)
-		var held *HeldError
-		if !errors.As(err, &held) {
-			return lease, err
-		}
-		pause := c.config.PollEvery * time.Duration(80+rand.IntN(41)) / 100
-		if held.Remaining > 0 && held.Remaining < pause {
-			pause = held.Remaining + time.Duration(rand.Int64N(int64(20*time.Millisecond)))
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-c.closing:
-			timer.Stop()
-			return nil, ErrClosed
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, fmt.Errorf("%w: %w", held, context.Cause(ctx))
-		}
-	}
 }
 
 // request sends the request until it is answered, at most attempts times. The same request is
@@ -149,7 +127,10 @@ func (c *Client) resolve(ctx context.Context, r *request, err error) error {
 	defer cancel()
 	id := r.ID
 	r.ID = authority.ID(NewRequestID())
-	if failed := c.auth.Abandon(ctx, r.Resource, id); failed != nil {
+	sent := time.Now()
+	next, failed := c.auth.Abandon(ctx, r.Resource, id)
+	c.line.serve(ctx, sent, next)
+	if failed != nil {
 		c.config.Logger.Warn("acquire not resolved; a lease of it would end with its TTL",
 			"resource", r.Resource, "ttl", r.TTL, "err", failed)
 		return errors.Join(err, failed)
@@ -164,6 +145,9 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	case authority.Granted, authority.Repeated:
 	case authority.Held:
 		return nil, &HeldError{Owner: answer.Owner, Remaining: max(answer.Remaining, 0)}
+	case authority.Queued:
+		c.promote(ctx, r.Resource)
+		return nil, &HeldError{}
 	case authority.Spent:
 		return nil, ErrRequestSpent
 	default:

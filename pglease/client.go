@@ -20,6 +20,7 @@ type Client struct {
 	auth   authority.Authority
 	events *events
 	keeper *keeper
+	line   *line
 	clock  clockWatch
 
 	mu         sync.Mutex
@@ -57,11 +58,12 @@ func newClient(auth authority.Authority, config Config) *Client {
 	}
 	c.clock = clockWatch{drift: config.ClockDrift, start: time.Now()}
 	c.keeper = newKeeper(auth, config, c.events, c.heard)
+	c.line = newLine(c)
 	return c
 }
 
 // schemaVersion is the lease migration that the statements of this library are written for.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // CheckSchema returns nil if the database has the migrations that this library needs. Otherwise
 // the error matches ErrSchema and names the command to run.
@@ -197,6 +199,7 @@ func (c *Client) Close(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	c.giveUp()
+	c.line.close()
 	c.keeper.close()
 	err = errors.Join(err, c.auth.Close(ctx))
 	c.events.close()

@@ -35,16 +35,36 @@ type row struct {
 	fence     int64
 	current   bool
 	remaining time.Duration
+	expires   time.Time
 }
 
 func readRow(t *testing.T, pool *pgxpool.Pool, resource string) (r row) {
 	t.Helper()
-	err := pool.QueryRow(t.Context(), `SELECT lease_id::text, fence, ended_at IS NULL AND expires_at > clock_timestamp(), expires_at - clock_timestamp()
-		FROM pglease.resource_lease WHERE resource_id = $1`, resource).Scan(&r.lease, &r.fence, &r.current, &r.remaining)
+	err := pool.QueryRow(t.Context(), `SELECT lease_id::text, fence, ended_at IS NULL AND expires_at > clock_timestamp(), expires_at - clock_timestamp(), expires_at
+		FROM pglease.resource_lease WHERE resource_id = $1`, resource).Scan(&r.lease, &r.fence, &r.current, &r.remaining, &r.expires)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// wantTrustInside checks that the handle's trust ends before the database's own expiry. It asks
+// again where a renewal was confirmed between the readings.
+func wantTrustInside(t *testing.T, l *pglease.Lease, pool *pgxpool.Pool) {
+	t.Helper()
+	for {
+		sent := time.Now()
+		before := readRow(t, pool, l.Resource())
+		trusted := time.Now().Add(l.Remaining())
+		if after := readRow(t, pool, l.Resource()); !after.expires.Equal(before.expires) {
+			continue
+		}
+		expiry := sent.Add(before.remaining) // at the earliest: the database's clock was read after sending
+		if trusted.After(expiry) {
+			t.Errorf("trusted for %v after the database's expiry", trusted.Sub(expiry))
+		}
+		return
+	}
 }
 
 func TestTwoClientsWithOneOwnerNameExcludeEachOther_I4(t *testing.T) {
@@ -213,7 +233,7 @@ func TestSchemaIsChecked(t *testing.T) {
 	if !errors.Is(err, pglease.ErrSchema) {
 		t.Fatalf("New: %v", err)
 	}
-	const want = `pglease: check schema: database schema does not fit: it is at migration 0 of line lease and 1 is needed; run: pglease migrate up --line lease --schema "elsewhere"`
+	const want = `pglease: check schema: database schema does not fit: it is at migration 0 of line lease and 2 is needed; run: pglease migrate up --line lease --schema "elsewhere"`
 	if err.Error() != want {
 		t.Errorf("New: %v", err)
 	}

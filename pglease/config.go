@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ const (
 
 	DefaultMaxLeases   = 100_000
 	DefaultMaxAcquires = 10_000
+	DefaultMaxWaiters  = 1_000
+	DefaultMaxWaiting  = 10_000
 )
 
 // Config says how a client behaves. The zero value of each field means its default; a negative
@@ -66,8 +69,8 @@ type Config struct {
 	// renewal is given no more than RenewEvery. Default 5 s, at most TTL.
 	RequestTimeout time.Duration
 
-	// PollEvery is how often a waiting Acquire looks again, give or take a fifth. Default 1 s,
-	// at most TTL.
+	// PollEvery is how often those who wait look by themselves, give or take a fifth, while no
+	// listening session can be had. Default 1 s, at most TTL.
 	PollEvery time.Duration
 
 	// MaxHold is the longest time that a lease is renewed for; then it runs out. It is a net
@@ -78,6 +81,15 @@ type Config struct {
 	// under way in it. Defaults 100,000 and 10,000.
 	MaxLeases   int
 	MaxAcquires int
+
+	// MaxWaiters bounds how many may be in line for a resource when a call of this client joins, and
+	// MaxWaiting how many calls of this client wait, for whatever. Defaults 1,000 and 10,000.
+	MaxWaiters int
+	MaxWaiting int
+
+	// LockDelay keeps a resource free for a while after a lease of this client on it expired, as
+	// WithLockDelay. Default: none.
+	LockDelay time.Duration
 
 	// Observer is told of every event. Default: nobody is.
 	Observer Observer
@@ -102,6 +114,8 @@ func (c Config) filled() (Config, *schema.Schema, error) {
 	c.PollEvery = or(c.PollEvery, min(time.Second, c.TTL))
 	c.MaxLeases = or(c.MaxLeases, DefaultMaxLeases)
 	c.MaxAcquires = or(c.MaxAcquires, DefaultMaxAcquires)
+	c.MaxWaiters = or(c.MaxWaiters, DefaultMaxWaiters)
+	c.MaxWaiting = or(c.MaxWaiting, DefaultMaxWaiting)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -118,6 +132,7 @@ func (c Config) negative() error {
 		"TTL": c.TTL < 0, "RenewEvery": c.RenewEvery < 0, "UnitOfWork": c.UnitOfWork < 0,
 		"ClockDrift": c.ClockDrift < 0, "RequestTimeout": c.RequestTimeout < 0, "PollEvery": c.PollEvery < 0,
 		"MaxHold": c.MaxHold < 0, "MaxLeases": c.MaxLeases < 0, "MaxAcquires": c.MaxAcquires < 0,
+		"MaxWaiters": c.MaxWaiters < 0, "MaxWaiting": c.MaxWaiting < 0, "LockDelay": c.LockDelay < 0,
 	} {
 		if negative {
 			problems = append(problems, fmt.Errorf("%s is negative", name))
@@ -140,6 +155,8 @@ func (c Config) check() error {
 		refuse(!(c.ClockDrift < 0.5), "ClockDrift %v is not below 0.5", c.ClockDrift),
 		refuse(c.RequestTimeout > c.TTL, "RequestTimeout %v is above TTL %v", c.RequestTimeout, c.TTL),
 		refuse(c.PollEvery > c.TTL, "PollEvery %v is above TTL %v", c.PollEvery, c.TTL),
+		refuse(c.MaxWaiters > math.MaxInt32, "MaxWaiters %d is above %d", c.MaxWaiters, math.MaxInt32),
+		refuse(c.LockDelay > MaxTTL, "LockDelay %v is above %v", c.LockDelay, MaxTTL),
 		refuse(c.MaxHold > 0 && c.MaxHold < c.TTL, "MaxHold %v is below TTL %v", c.MaxHold, c.TTL),
 	)
 }

@@ -37,6 +37,13 @@ var (
 	// old primary that came back. Its grant was refused and given up; the caller has nothing.
 	ErrStaleServer = errors.New("server of an older generation")
 
+	// ErrQueueFull: as many wait as may, for the resource (Config.MaxWaiters) or in this client
+	// (Config.MaxWaiting). The caller has nothing and is not in line.
+	ErrQueueFull = errors.New("too many wait")
+
+	// ErrNoSuccessor: nobody of the given name waits for the resource. The lease is kept.
+	ErrNoSuccessor = errors.New("no such waiter")
+
 	// ErrClosed: the client is closed or closing. The caller has nothing.
 	ErrClosed = errors.New("client is closed")
 

@@ -134,16 +134,16 @@ func (f *fakeAuthority) Ends(ctx context.Context, leases []fence.Token) ([]autho
 	return ends, nil
 }
 
-func (f *fakeAuthority) Release(ctx context.Context, t fence.Token) (authority.End, error) {
+func (f *fakeAuthority) Release(ctx context.Context, t fence.Token, _ string) (end authority.End, next authority.Handover, err error) {
 	if err := f.enter(ctx, "release"); err != nil {
-		return authority.End{}, err
+		return end, next, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	end := authority.End{Lease: t.LeaseID()}
+	end.Lease = t.LeaseID()
 	row := f.rows[t.Resource()]
 	if row == nil || row.token != t {
-		return end, nil
+		return end, next, nil
 	}
 	if row.ended == "" {
 		row.ended = authority.EndReleased
@@ -152,11 +152,59 @@ func (f *fakeAuthority) Release(ctx context.Context, t fence.Token) (authority.E
 		}
 	}
 	end.Ended = row.ended
-	return end, nil
+	return end, next, nil
 }
 
-func (f *fakeAuthority) Abandon(ctx context.Context, _ string, _ authority.ID) error {
-	return f.enter(ctx, "abandon")
+func (f *fakeAuthority) Abandon(ctx context.Context, _ string, _ authority.ID) (authority.Handover, error) {
+	return authority.Handover{}, f.enter(ctx, "abandon")
 }
 
 func (f *fakeAuthority) Close(context.Context) error { return nil }
+
+// The fake has no line: who joins is told to have a place, and never served.
+
+func (f *fakeAuthority) Join(ctx context.Context, r authority.JoinRequest) (authority.Answer, error) {
+	if err := f.enter(ctx, "join"); err != nil {
+		return authority.Answer{}, err
+	}
+	return authority.Answer{Outcome: authority.Joined, Ticket: 1, Remaining: r.TTL}, nil
+}
+
+func (f *fakeAuthority) Leave(ctx context.Context, _ authority.Place) (fence.Token, error) {
+	return fence.Token{}, f.enter(ctx, "leave")
+}
+
+func (f *fakeAuthority) Promote(ctx context.Context, _ string) (authority.Handover, error) {
+	return authority.Handover{}, f.enter(ctx, "promote")
+}
+
+func (f *fakeAuthority) Watch(ctx context.Context, places []authority.Place) ([]authority.Standing, error) {
+	if err := f.enter(ctx, "watch"); err != nil {
+		return nil, err
+	}
+	standings := make([]authority.Standing, len(places))
+	for i, p := range places {
+		standings[i] = authority.Standing{Request: p.Request, InLine: true, First: true, Remaining: time.Minute}
+	}
+	return standings, nil
+}
+
+func (f *fakeAuthority) Beat(ctx context.Context, _ authority.ID, _ int64, _ time.Duration) error {
+	return f.enter(ctx, "beat")
+}
+
+func (f *fakeAuthority) Farewell(ctx context.Context, _ authority.ID) error {
+	return f.enter(ctx, "farewell")
+}
+
+func (f *fakeAuthority) Ring(ctx context.Context, _ authority.ID, _ int64) error {
+	return f.enter(ctx, "ring")
+}
+
+func (f *fakeAuthority) Listen(ctx context.Context, _ authority.ID) (authority.Listener, error) {
+	return nil, errors.Join(errSilent, f.enter(ctx, "listen"))
+}
+
+func (f *fakeAuthority) Describe(ctx context.Context, _ string, _ int) (authority.Description, error) {
+	return authority.Description{}, f.enter(ctx, "describe")
+}

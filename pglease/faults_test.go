@@ -3,7 +3,9 @@ package pglease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,7 +80,7 @@ func TestALostReplyToARenewalCostsNothing_U2(t *testing.T) {
 	t.Parallel()
 	renewals := make(chan pglease.Event, 100)
 	client, faults, pool := faulty(t, pglease.Config{
-		TTL: 2 * time.Second, RenewEvery: 100 * time.Millisecond,
+		TTL: 10 * time.Second, RenewEvery: time.Second,
 		Observer: pglease.ObserverFunc(func(e pglease.Event) {
 			if e.Kind == pglease.EventRenewed || e.Kind == pglease.EventRenewError {
 				renewals <- e
@@ -157,18 +159,37 @@ func TestRenewalAfterATakeover_I1(t *testing.T) {
 	}
 }
 
-// TestLossIsToldBeforeTheDatabaseExpiresTheLease_L1: all packets vanish, nothing is reset.
+// TestLossIsToldBeforeTheDatabaseExpiresTheLease_L1: all packets vanish, nothing is reset. Fifty
+// leases, of clients that were cut off at different moments of their renewals.
 func TestLossIsToldBeforeTheDatabaseExpiresTheLease_L1(t *testing.T) {
 	t.Parallel()
-	client, faults, pool := faulty(t, pglease.Config{TTL: time.Second, RenewEvery: 100 * time.Millisecond})
-	lease := acquire(t, client, "r")
-	faults.Freeze()
-	defer faults.Unfreeze()
-	<-lease.Done()
-	if r := readRow(t, pool, "r"); !r.current {
-		t.Errorf("the database had expired the lease %v before", -r.remaining)
+	url := pgleasetest.URL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := lease.Err(); !errors.Is(err, pglease.ErrUnreachable) && !errors.Is(err, pglease.ErrExpired) {
-		t.Errorf("Err: %v", err)
+	t.Cleanup(pool.Close)
+	var runs sync.WaitGroup
+	for i := range 5 {
+		faults := pgleasetest.NewFaults()
+		client := newClient(t, faults.Pool(t, url), pglease.Config{TTL: 2 * time.Second, RenewEvery: 100 * time.Millisecond})
+		runs.Go(func() {
+			var leases []*pglease.Lease
+			for j := range 10 {
+				leases = append(leases, acquire(t, client, fmt.Sprint(i, ".", j)))
+			}
+			faults.Freeze()
+			defer faults.Unfreeze()
+			for _, l := range leases {
+				wantTrustInside(t, l, pool)
+			}
+			for _, l := range leases {
+				<-l.Done()
+				if err := l.Err(); !errors.Is(err, pglease.ErrUnreachable) && !errors.Is(err, pglease.ErrExpired) {
+					t.Errorf("Err: %v", err)
+				}
+			}
+		})
 	}
+	runs.Wait()
 }

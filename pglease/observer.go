@@ -10,6 +10,7 @@ type EventKind string
 
 const (
 	EventAcquired     EventKind = "acquired"      // Duration: from the call to the grant
+	EventWaiting      EventKind = "waiting"       // an acquire took a place in line, with Ahead before it
 	EventHeld         EventKind = "held"          // an acquire was refused; Duration as above
 	EventAcquireError EventKind = "acquire_error" // an acquire ended in Err
 	EventRenewed      EventKind = "renewed"       // Duration: the round trip; Remaining: the trust left just before it was confirmed
@@ -17,6 +18,7 @@ const (
 	EventState        EventKind = "state"         // From became State; Err where the lease is over
 	EventReleased     EventKind = "released"      // Duration: how long it was held
 	EventReleaseError EventKind = "release_error" // a release ended in Err; the lease ends with its TTL
+	EventPollOnly     EventKind = "poll_only"     // no listening session can be had, for Err; waiting goes on by polling
 	EventClockStep    EventKind = "clock_step"    // the database's clock was set by Duration, or another server answers
 )
 
@@ -32,6 +34,7 @@ type Event struct {
 	Duration  time.Duration
 	Remaining time.Duration
 	Leases    int
+	Ahead     int
 	Err       error
 	Dropped   int // events that were dropped before this one, because the observer was slow
 }

@@ -3,6 +3,7 @@ package pglease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pglease/pglease/pglease/internal/authority"
@@ -15,7 +16,19 @@ import (
 // matches ErrLost when the lease was over before: nothing was changed, and a newer lease of the resource,
 // also one of this process, is untouched. Any other error leaves the outcome open: the lease may
 // be released, or may live until its TTL ends, unrenewed; calling again settles it.
-func (l *Lease) Release(ctx context.Context) error {
+func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, "") }
+
+// HandOver releases the lease to the first waiter of the given owner name, past those that came
+// before it. Where no such waiter lives, the error matches ErrNoSuccessor and the lease is kept.
+// Otherwise it is as Release.
+func (l *Lease) HandOver(ctx context.Context, successor string) error {
+	if err := errors.Join(checkOwner(successor), refuse(successor == "", "the successor has no name")); err != nil {
+		return &Error{Op: "hand over", Resource: l.Resource(), Err: fmt.Errorf("%w: %w", ErrInvalidConfig, err)}
+	}
+	return l.release(ctx, successor)
+}
+
+func (l *Lease) release(ctx context.Context, successor string) error {
 	over, err := l.beginRelease()
 	if over {
 		return err
@@ -23,10 +36,14 @@ func (l *Lease) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.client.config.RequestTimeout)
 	defer cancel()
 	if err = l.grounded(ctx); err == nil {
+		sent := time.Now()
 		var end authority.End
-		end, err = l.client.auth.Release(ctx, l.token)
+		var next authority.Handover
+		end, next, err = l.client.auth.Release(ctx, l.token, successor)
 		if err == nil {
-			return l.released(end)
+			err = l.released(end)
+			l.client.line.serve(ctx, sent, next)
+			return err
 		}
 	}
 	err = &Error{Op: "release", Resource: l.Resource(), Err: err}
@@ -61,6 +78,9 @@ func (l *Lease) released(end authority.End) error {
 	switch {
 	case l.state == Released: // by another call of Release
 		return nil
+	case end.Ended == authority.EndAlone:
+		l.keep()
+		return &Error{Op: "hand over", Resource: l.Resource(), Err: ErrNoSuccessor}
 	case end.Ended != authority.EndReleased:
 		l.lose(lossOf(end))
 		return l.err
@@ -73,6 +93,15 @@ func (l *Lease) released(end authority.End) error {
 		State: l.state, Duration: time.Since(l.since),
 	})
 	return nil
+}
+
+// keep takes a beginning of release back. l.mu is held.
+func (l *Lease) keep() {
+	if l.state == Releasing {
+		l.enter(Held, nil)
+		l.settle(time.Now())
+		l.client.keeper.schedule(l, 0, 0)
+	}
 }
 
 // Do acquires the resource, calls work, and releases it after work has returned. The context that

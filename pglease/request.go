@@ -47,17 +47,48 @@ func WithRequestID(id RequestID) AcquireOption {
 	return func(r *request) { r.ID, r.named = authority.ID(id), true }
 }
 
+// WithMaxWait bounds how long Acquire or Do waits for the resource, beside the context.
+func WithMaxWait(d time.Duration) AcquireOption {
+	return func(r *request) { r.maxWait, r.bounded = d, true }
+}
+
+// WithLockDelay keeps the resource free for a while when this lease expires, though not when it is
+// released. It gives work that is still under way time to end, for resources that cannot check a
+// fence. At most 24 h.
+func WithLockDelay(d time.Duration) AcquireOption {
+	return func(r *request) { r.LockDelay = d }
+}
+
+// WithMode says whether a call keeps to the line. Default FIFO.
+func WithMode(m Mode) AcquireOption {
+	return func(r *request) { r.Barging = m == Barging }
+}
+
+// Mode is how a call waits.
+type Mode int
+
+const (
+	// FIFO: served in the order of coming, by a hand-over within the release.
+	FIFO Mode = iota
+	// Barging: woken to try when the resource is free, and whoever comes first gets it, those who do
+	// not wait too. It gives the owner that releases and acquires again more throughput, and those
+	// who wait no order.
+	Barging
+)
+
 // request is one call to acquire, with its options applied.
 type request struct {
 	authority.Request
-	named  bool // by the caller
-	timing timing
-	began  time.Time
+	named   bool // by the caller
+	timing  timing
+	began   time.Time
+	maxWait time.Duration
+	bounded bool // by maxWait
 }
 
 func (c *Client) newRequest(resource string, options []AcquireOption) (request, error) {
 	r := request{
-		Request: authority.Request{Resource: resource, Owner: c.config.Owner, TTL: c.config.TTL},
+		Request: authority.Request{Resource: resource, Owner: c.config.Owner, TTL: c.config.TTL, LockDelay: c.config.LockDelay},
 		began:   time.Now(),
 	}
 	for _, option := range options {
@@ -66,7 +97,10 @@ func (c *Client) newRequest(resource string, options []AcquireOption) (request, 
 	if !r.named {
 		r.ID = authority.ID(NewRequestID())
 	}
-	err := errors.Join(fence.CheckResource(resource), checkTTL(r.TTL), refuse(r.ID == authority.ID{}, "the request id is zero"))
+	err := errors.Join(fence.CheckResource(resource), checkTTL(r.TTL), 
+		refuse(r.ID == authority.ID{}, "the request id is zero"),
+		refuse(r.LockDelay < 0 || r.LockDelay > MaxTTL, "lock delay %v is not between 0 and %v", r.LockDelay, MaxTTL),
+		refuse(r.bounded && r.maxWait <= 0, "MaxWait %v is not above zero", r.maxWait))
 	if err != nil && !errors.Is(err, ErrInvalidResource) {
 		err = fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}

@@ -57,7 +57,7 @@ func templateFor(srv *postgres.Server, lines []migrations.Line) (string, error) 
 func withLease(lines []migrations.Line) []migrations.Line {
 	wanted := append([]migrations.Line{migrations.Lease}, lines...)
 	var ordered []migrations.Line
-	for _, line := range []migrations.Line{migrations.Lease, migrations.Jobs, migrations.Report} {
+	for _, line := range []migrations.Line{migrations.Lease, migrations.Jobs, migrations.Fence, migrations.Report} {
 		if slices.Contains(wanted, line) {
 			ordered = append(ordered, line)
 		}

@@ -1,52 +1,65 @@
 -- name: Acquire :one
--- Acquire grants the resource to this request if it is free or expired. It never waits for a
--- holder and, when refused, neither locks nor writes.
+-- Acquire grants the resource to this request if it is free or expired and nobody waits in line for
+-- it. It never waits for a holder and, when refused, neither locks nor writes.
 -- It answers with one row: 'granted'; 'repeated', when this request was granted before and its
 -- lease is current; 'spent', when this request was granted before and that lease is over, or it was
--- abandoned; 'held', when another owner has the resource. Zero rows mean that a rival is creating the row: held.
+-- abandoned; 'held', when another owner has the resource; 'queued', when it is free and others wait
+-- for it: Promote sees to that. Zero rows mean that a rival is creating the row: held.
+-- A barging request does not mind the line; with its own ticket it leaves the line as it is granted.
 --
 -- The row is locked first and the clock read after that, so a grant that waited has its full TTL.
--- remaining is read after the write and counts from a moment after the caller sent the statement.
+-- remaining is read after the write and counts from a moment after the caller sent the statement;
+-- of a holder it is what is left until the resource may be taken.
 WITH free AS MATERIALIZED (
-    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.ticket
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = sqlc.arg(resource_id)::text
       AND l.request_id <> sqlc.arg(request_id)::uuid
       AND l.refused_request_id IS DISTINCT FROM sqlc.arg(request_id)::uuid
-      AND (l.ended_at IS NOT NULL OR l.expires_at <= clock_timestamp())
+      AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
+      AND (l.waiting = 0 OR sqlc.arg(barging)::boolean)
       AND NOT EXISTS (
           SELECT FROM /*schema.*/lease_history AS h
           WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id)
     FOR UPDATE OF l SKIP LOCKED
 ), expired AS (
-    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended)
-    SELECT f.resource_id, f.fence, f.owner_id, f.lease_id, f.request_id, f.acquired_at, f.expires_at, f.expires_at, 'expired'
+    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
+    SELECT f.resource_id, f.fence, f.owner_id, f.lease_id, f.request_id, f.acquired_at, f.expires_at, f.expires_at, 'expired', f.ticket
     FROM free AS f
     WHERE f.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
+), stepped_out AS (
+    DELETE FROM /*schema.*/lease_waiter AS w
+    USING free
+    WHERE w.resource_id = free.resource_id AND w.ticket = sqlc.arg(ticket)::bigint
+    RETURNING w.ticket
 ), granted AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET owner_id    = sqlc.arg(owner_id)::text,
-        lease_id    = gen_random_uuid(),
-        request_id  = sqlc.arg(request_id)::uuid,
-        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
-        acquired_at = clock_timestamp(),
-        expires_at  = clock_timestamp() + sqlc.arg(ttl)::interval,
-        ttl         = sqlc.arg(ttl)::interval,
-        ended_at    = NULL
+    SET owner_id      = sqlc.arg(owner_id)::text,
+        lease_id      = gen_random_uuid(),
+        request_id    = sqlc.arg(request_id)::uuid,
+        fence         = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+        acquired_at   = clock_timestamp(),
+        expires_at    = clock_timestamp() + sqlc.arg(ttl)::interval,
+        ttl           = sqlc.arg(ttl)::interval,
+        lock_delay    = sqlc.arg(lock_delay)::interval,
+        ended_at      = NULL,
+        ticket        = (SELECT s.ticket FROM stepped_out AS s),
+        waiting       = l.waiting - (SELECT count(*) FROM stepped_out)::integer,
+        queue_version = l.queue_version + (SELECT count(*) FROM stepped_out)
     FROM free
     WHERE l.resource_id = free.resource_id
-    RETURNING l.lease_id, l.fence, l.owner_id, l.expires_at, (l.expires_at - clock_timestamp())::interval AS remaining
+    RETURNING l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval AS remaining
 ), created AS (
-    INSERT INTO /*schema.*/resource_lease AS l (resource_id, owner_id, lease_id, request_id, fence, acquired_at, expires_at, ttl)
+    INSERT INTO /*schema.*/resource_lease AS l (resource_id, owner_id, lease_id, request_id, fence, acquired_at, expires_at, ttl, lock_delay)
     SELECT sqlc.arg(resource_id)::text, sqlc.arg(owner_id)::text, gen_random_uuid(), sqlc.arg(request_id)::uuid,
            (SELECT f.floor FROM /*schema.*/fence_floor AS f), clock_timestamp(),
-           clock_timestamp() + sqlc.arg(ttl)::interval, sqlc.arg(ttl)::interval
+           clock_timestamp() + sqlc.arg(ttl)::interval, sqlc.arg(ttl)::interval, sqlc.arg(lock_delay)::interval
     WHERE NOT EXISTS (SELECT FROM /*schema.*/resource_lease AS e WHERE e.resource_id = sqlc.arg(resource_id)::text)
       AND NOT EXISTS (
           SELECT FROM /*schema.*/lease_history AS h
           WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = sqlc.arg(resource_id)::text)
     ON CONFLICT (resource_id) DO NOTHING
-    RETURNING l.lease_id, l.fence, l.owner_id, l.expires_at, (l.expires_at - clock_timestamp())::interval AS remaining
+    RETURNING l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval AS remaining
 ), answer AS (
     SELECT 'granted' AS outcome, g.lease_id, g.fence, g.owner_id, g.remaining FROM granted AS g
     UNION ALL
@@ -55,10 +68,12 @@ WITH free AS MATERIALIZED (
     SELECT CASE WHEN l.refused_request_id = sqlc.arg(request_id)::uuid OR EXISTS (
                     SELECT FROM /*schema.*/lease_history AS h
                     WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id) THEN 'spent'
-                WHEN l.request_id <> sqlc.arg(request_id)::uuid THEN 'held'
-                WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp() THEN 'repeated'
-                ELSE 'spent' END,
-           l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval
+                WHEN l.request_id = sqlc.arg(request_id)::uuid THEN
+                    CASE WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp() THEN 'repeated' ELSE 'spent' END
+                WHEN l.waiting > 0 AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp()) THEN 'queued'
+                ELSE 'held' END,
+           l.lease_id, l.fence, l.owner_id,
+           l.expires_at - clock_timestamp() + CASE WHEN l.request_id = sqlc.arg(request_id)::uuid THEN interval '0' ELSE l.lock_delay END
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = sqlc.arg(resource_id)::text
       AND NOT EXISTS (SELECT FROM granted) AND NOT EXISTS (SELECT FROM created)
@@ -71,16 +86,3 @@ SELECT a.outcome::text AS outcome, a.lease_id::uuid AS lease_id, a.fence::bigint
              ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
 FROM answer AS a;
-
--- name: LookupRequest :one
--- LookupRequest tells what became of an acquire whose reply was lost. Zero rows mean that the
--- request has not been granted, and that its lease is not in the history either.
-SELECT l.lease_id, l.fence, (l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS current,
-       (l.expires_at - clock_timestamp())::interval AS remaining
-FROM /*schema.*/resource_lease AS l
-WHERE l.resource_id = sqlc.arg(resource_id)::text AND l.request_id = sqlc.arg(request_id)::uuid
-UNION ALL
-SELECT h.lease_id, h.fence, false, interval '0'
-FROM /*schema.*/lease_history AS h
-WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = sqlc.arg(resource_id)::text AND h.fence IS NOT NULL
-LIMIT 1;

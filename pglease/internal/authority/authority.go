@@ -17,10 +17,13 @@ type ID = [16]byte
 
 // Request asks for a resource. The same request, sent again, gets the same lease.
 type Request struct {
-	Resource string
-	ID       ID
-	Owner    string
-	TTL      time.Duration
+	Resource  string
+	ID        ID
+	Owner     string
+	TTL       time.Duration
+	LockDelay time.Duration // how long the resource stays free after an expiry of this lease
+	Barging   bool          // do not mind those who wait in line
+	Ticket    int64         // of a barging waiter: its place, which it leaves when granted; else 0
 }
 
 // Outcome is how an acquire was answered.
@@ -31,6 +34,9 @@ const (
 	Repeated Outcome = "repeated" // before, to this request, and its lease is current
 	Spent    Outcome = "spent"    // before, to this request, and that lease is over
 	Held     Outcome = "held"     // another owner has the resource
+	Queued   Outcome = "queued"   // free, but others wait for it in line
+	Joined   Outcome = "joined"   // in line; only Join answers so
+	Full     Outcome = "full"     // too many wait already; only Join answers so
 )
 
 // Answer is the authority's answer to an acquire. Remaining was read by the database's clock after
@@ -45,6 +51,8 @@ type Answer struct {
 	Remaining    time.Duration
 	DatabaseTime time.Time
 	Unconfirmed  bool
+	Ticket       int64 // the place in line, for Joined
+	Ahead        int   // how many were in line before, for Joined and Full
 }
 
 // Renewal is one renewed lease.
@@ -59,7 +67,8 @@ const (
 	EndReleased = "released"
 	EndExpired  = "expired"
 	EndBroken   = "broken"
-	EndUnknown  = "" // history is off or pruned
+	EndUnknown  = ""      // history is off or pruned
+	EndAlone    = "alone" // it did not end: the named successor does not wait
 )
 
 // End tells what became of a lease that a renewal did not touch. Current means that it lives on
@@ -87,11 +96,15 @@ type Authority interface {
 	Ends(ctx context.Context, leases []fence.Token) ([]End, error)
 
 	// Release ends exactly this lease and tells how it ended, now or, if it was over, before:
-	// EndReleased may be an earlier release whose reply was lost.
-	Release(ctx context.Context, lease fence.Token) (End, error)
+	// EndReleased may be an earlier release whose reply was lost. Where somebody waits it hands
+	// the resource over in the same commit. With a successor only a waiter of that owner name is
+	// served, and EndAlone tells that there is none and nothing was done.
+	Release(ctx context.Context, lease fence.Token, successor string) (End, Handover, error)
 
-	// Abandon makes sure that the request holds nothing and is never granted later.
-	Abandon(ctx context.Context, resource string, request ID) error
+	// Abandon makes sure that the request holds nothing, does not wait, and is never granted later.
+	Abandon(ctx context.Context, resource string, request ID) (Handover, error)
+
+	Line
 
 	// Close gives up the connection of Renew.
 	Close(ctx context.Context) error

@@ -73,7 +73,7 @@ func (b bench) renew(tokens ...fence.Token) []authority.Renewal {
 
 func (b bench) release(token fence.Token) string {
 	b.Helper()
-	ended, err := b.Release(b.Context(), token)
+	ended, _, err := b.Release(b.Context(), token, "")
 	if err != nil {
 		b.Fatalf("Release: %v", err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/pglease/pglease/internal/schema"
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/internal/leasedb"
-	"github.com/pglease/pglease/pglease/internal/mint"
 )
 
 // conflictTries bounds the attempts at a statement that fails by serialization or deadlock. With
@@ -78,7 +77,8 @@ func (p *Postgres) onPool(ctx context.Context, f func(*pgx.Conn) error) error {
 func (p *Postgres) Acquire(ctx context.Context, r Request) (answer Answer, err error) {
 	err = p.onPool(ctx, func(c *pgx.Conn) error {
 		row, err := p.queries.Acquire(ctx, p.on(c), leasedb.AcquireParams{
-			ResourceID: r.Resource, RequestID: uuid(r.ID), OwnerID: r.Owner, TTL: r.TTL,
+			ResourceID: r.Resource, RequestID: uuid(r.ID), OwnerID: r.Owner, TTL: r.TTL, LockDelay: r.LockDelay,
+			Barging: r.Barging, Ticket: r.Ticket,
 		})
 		if errors.Is(err, pgx.ErrNoRows) { // a rival is creating the row
 			answer = Answer{Outcome: Held}
@@ -99,7 +99,7 @@ func answerOf(r Request, row leasedb.AcquireRow) Answer {
 		DatabaseTime: row.DatabaseTime,
 	}
 	if answer.Outcome == Granted || answer.Outcome == Repeated { // a rival's token is not ours to have
-		answer.Token = mint.Token(r.Resource, row.Fence, row.LeaseID.Bytes).(fence.Token)
+		answer.Token = token(r.Resource, row.Fence, row.LeaseID)
 	}
 	return answer
 }
@@ -151,37 +151,60 @@ func (p *Postgres) ends(ctx context.Context, on conn, leases []fence.Token) ([]E
 }
 
 // Release implements Authority.
-func (p *Postgres) Release(ctx context.Context, lease fence.Token) (end End, err error) {
-	err = p.onPool(ctx, func(c *pgx.Conn) error {
-		row, err := p.queries.Release(ctx, p.on(c), leasedb.ReleaseParams{
-			ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()),
+func (p *Postgres) Release(ctx context.Context, lease fence.Token, successor string) (end End, next Handover, err error) {
+	err = p.fresh(ctx, lease.Resource(), func(db leasedb.DBTX) (string, error) {
+		row, err := p.queries.Release(ctx, db, leasedb.ReleaseParams{
+			ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()), Successor: successor,
 		})
-		if !errors.Is(err, pgx.ErrNoRows) {
-			end = End{Lease: lease.LeaseID(), Ended: row.Ended}
-			return err
+		if errors.Is(err, pgx.ErrNoRows) {
+			end, next = End{}, Handover{}
+			return "", nil
 		}
-		ends, err := p.ends(ctx, c, []fence.Token{lease}) // it was over: ask how
+		end, next = releaseOf(lease, row)
+		return row.Outcome, err
+	})
+	if err != nil || end.Ended != EndUnknown {
+		return end, next, err
+	}
+	err = p.onPool(ctx, func(c *pgx.Conn) error { // it was over: ask how
+		ends, err := p.ends(ctx, c, []fence.Token{lease})
 		if err == nil {
 			end = ends[0]
 		}
 		return err
 	})
-	return end, err
+	return end, next, err
+}
+
+func releaseOf(lease fence.Token, row leasedb.ReleaseRow) (End, Handover) {
+	end := End{Lease: lease.LeaseID(), Ended: EndReleased}
+	switch {
+	case row.Outcome == EndAlone:
+		end.Ended, end.Current = EndAlone, true
+	case !row.InTime:
+		end.Ended = EndExpired
+	}
+	next := handover(lease.Resource(), row.Outcome, row.ClientID, row.RequestID, row.Ticket, row.NextLeaseID, row.NextFence, row.NextRemaining)
+	next.Unconfirmed = row.WaitsForStandby
+	return end, next
 }
 
 // Abandon implements Authority.
-func (p *Postgres) Abandon(ctx context.Context, resource string, request ID) error {
-	for again := true; again; {
-		err := p.onPool(ctx, func(c *pgx.Conn) error {
-			ended, err := p.queries.Abandon(ctx, p.on(c), leasedb.AbandonParams{ResourceID: resource, RequestID: uuid(request)})
-			again = ended == "again"
+func (p *Postgres) Abandon(ctx context.Context, resource string, request ID) (Handover, error) {
+	ended := again
+	for ended == again {
+		err := p.onPool(ctx, func(c *pgx.Conn) (err error) {
+			ended, err = p.queries.Abandon(ctx, p.on(c), leasedb.AbandonParams{ResourceID: resource, RequestID: uuid(request)})
 			return err
 		})
 		if err != nil {
-			return err
+			return Handover{}, err
 		}
 	}
-	return nil
+	if ended == "" {
+		return Handover{}, nil
+	}
+	return p.Promote(ctx, resource)
 }
 
 // Close implements Authority.

@@ -13,13 +13,20 @@ import (
 
 const abandon = `-- name: Abandon :one
 WITH cur AS MATERIALIZED (
-    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.ticket
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = $1::text
     FOR NO KEY UPDATE OF l
+), left_line AS (
+    DELETE FROM /*schema.*/lease_waiter AS w
+    USING cur
+    WHERE w.resource_id = cur.resource_id AND w.request_id = $2::uuid
+    RETURNING w.ticket
 ), marked AS (
     UPDATE /*schema.*/resource_lease AS l
     SET refused_request_id = $2::uuid,
+        waiting = l.waiting - (SELECT count(*) FROM left_line)::integer,
+        queue_version = l.queue_version + (SELECT count(*) FROM left_line),
         ended_at = CASE WHEN l.request_id = $2::uuid AND l.ended_at IS NULL
                         THEN least(clock_timestamp(), l.expires_at) ELSE l.ended_at END
     FROM cur
@@ -34,9 +41,9 @@ WITH cur AS MATERIALIZED (
     ON CONFLICT (resource_id) DO UPDATE SET refused_request_id = $2::uuid
     RETURNING l.ended_at IS NULL AS current
 ), tenure AS (
-    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended)
+    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
     SELECT c.resource_id, c.fence, c.owner_id, c.lease_id, c.request_id, c.acquired_at, c.expires_at, m.ended_at,
-           CASE WHEN m.ended_at < c.expires_at THEN 'released' ELSE 'expired' END
+           CASE WHEN m.ended_at < c.expires_at THEN 'released' ELSE 'expired' END, c.ticket
     FROM cur AS c, marked AS m
     WHERE c.request_id = $2::uuid AND c.ended_at IS NULL
       AND (SELECT i.history FROM /*schema.*/installation AS i)
@@ -57,7 +64,7 @@ type AbandonParams struct {
 }
 
 // Abandon is for an acquire whose outcome nobody waits for any more: it ends the lease that the
-// request was granted, if it was, and makes sure that the request is never granted later, however
+// request was granted, if it was, takes it out of the line, and makes sure that the request is never granted later, however
 // late its packet arrives. It waits for the row's lock, so it sees a grant that was under way.
 // It answers how the request's lease ended, ” where it had none, or 'again' where the row was
 // created while it looked: it must then run once more. It always has one row; zero cannot be.

@@ -14,45 +14,55 @@ import (
 
 const acquire = `-- name: Acquire :one
 WITH free AS MATERIALIZED (
-    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.ticket
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = $1::text
       AND l.request_id <> $2::uuid
       AND l.refused_request_id IS DISTINCT FROM $2::uuid
-      AND (l.ended_at IS NOT NULL OR l.expires_at <= clock_timestamp())
+      AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
+      AND (l.waiting = 0 OR $3::boolean)
       AND NOT EXISTS (
           SELECT FROM /*schema.*/lease_history AS h
           WHERE h.request_id = $2::uuid AND h.resource_id = l.resource_id)
     FOR UPDATE OF l SKIP LOCKED
 ), expired AS (
-    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended)
-    SELECT f.resource_id, f.fence, f.owner_id, f.lease_id, f.request_id, f.acquired_at, f.expires_at, f.expires_at, 'expired'
+    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
+    SELECT f.resource_id, f.fence, f.owner_id, f.lease_id, f.request_id, f.acquired_at, f.expires_at, f.expires_at, 'expired', f.ticket
     FROM free AS f
     WHERE f.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
+), stepped_out AS (
+    DELETE FROM /*schema.*/lease_waiter AS w
+    USING free
+    WHERE w.resource_id = free.resource_id AND w.ticket = $4::bigint
+    RETURNING w.ticket
 ), granted AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET owner_id    = $3::text,
-        lease_id    = gen_random_uuid(),
-        request_id  = $2::uuid,
-        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
-        acquired_at = clock_timestamp(),
-        expires_at  = clock_timestamp() + $4::interval,
-        ttl         = $4::interval,
-        ended_at    = NULL
+    SET owner_id      = $5::text,
+        lease_id      = gen_random_uuid(),
+        request_id    = $2::uuid,
+        fence         = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+        acquired_at   = clock_timestamp(),
+        expires_at    = clock_timestamp() + $6::interval,
+        ttl           = $6::interval,
+        lock_delay    = $7::interval,
+        ended_at      = NULL,
+        ticket        = (SELECT s.ticket FROM stepped_out AS s),
+        waiting       = l.waiting - (SELECT count(*) FROM stepped_out)::integer,
+        queue_version = l.queue_version + (SELECT count(*) FROM stepped_out)
     FROM free
     WHERE l.resource_id = free.resource_id
-    RETURNING l.lease_id, l.fence, l.owner_id, l.expires_at, (l.expires_at - clock_timestamp())::interval AS remaining
+    RETURNING l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval AS remaining
 ), created AS (
-    INSERT INTO /*schema.*/resource_lease AS l (resource_id, owner_id, lease_id, request_id, fence, acquired_at, expires_at, ttl)
-    SELECT $1::text, $3::text, gen_random_uuid(), $2::uuid,
+    INSERT INTO /*schema.*/resource_lease AS l (resource_id, owner_id, lease_id, request_id, fence, acquired_at, expires_at, ttl, lock_delay)
+    SELECT $1::text, $5::text, gen_random_uuid(), $2::uuid,
            (SELECT f.floor FROM /*schema.*/fence_floor AS f), clock_timestamp(),
-           clock_timestamp() + $4::interval, $4::interval
+           clock_timestamp() + $6::interval, $6::interval, $7::interval
     WHERE NOT EXISTS (SELECT FROM /*schema.*/resource_lease AS e WHERE e.resource_id = $1::text)
       AND NOT EXISTS (
           SELECT FROM /*schema.*/lease_history AS h
           WHERE h.request_id = $2::uuid AND h.resource_id = $1::text)
     ON CONFLICT (resource_id) DO NOTHING
-    RETURNING l.lease_id, l.fence, l.owner_id, l.expires_at, (l.expires_at - clock_timestamp())::interval AS remaining
+    RETURNING l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval AS remaining
 ), answer AS (
     SELECT 'granted' AS outcome, g.lease_id, g.fence, g.owner_id, g.remaining FROM granted AS g
     UNION ALL
@@ -61,10 +71,12 @@ WITH free AS MATERIALIZED (
     SELECT CASE WHEN l.refused_request_id = $2::uuid OR EXISTS (
                     SELECT FROM /*schema.*/lease_history AS h
                     WHERE h.request_id = $2::uuid AND h.resource_id = l.resource_id) THEN 'spent'
-                WHEN l.request_id <> $2::uuid THEN 'held'
-                WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp() THEN 'repeated'
-                ELSE 'spent' END,
-           l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval
+                WHEN l.request_id = $2::uuid THEN
+                    CASE WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp() THEN 'repeated' ELSE 'spent' END
+                WHEN l.waiting > 0 AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp()) THEN 'queued'
+                ELSE 'held' END,
+           l.lease_id, l.fence, l.owner_id,
+           l.expires_at - clock_timestamp() + CASE WHEN l.request_id = $2::uuid THEN interval '0' ELSE l.lock_delay END
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = $1::text
       AND NOT EXISTS (SELECT FROM granted) AND NOT EXISTS (SELECT FROM created)
@@ -82,8 +94,11 @@ FROM answer AS a
 type AcquireParams struct {
 	ResourceID string
 	RequestID  pgtype.UUID
+	Barging    bool
+	Ticket     int64
 	OwnerID    string
 	TTL        time.Duration
+	LockDelay  time.Duration
 }
 
 type AcquireRow struct {
@@ -97,20 +112,26 @@ type AcquireRow struct {
 	WaitsForStandby   bool
 }
 
-// Acquire grants the resource to this request if it is free or expired. It never waits for a
-// holder and, when refused, neither locks nor writes.
+// Acquire grants the resource to this request if it is free or expired and nobody waits in line for
+// it. It never waits for a holder and, when refused, neither locks nor writes.
 // It answers with one row: 'granted'; 'repeated', when this request was granted before and its
 // lease is current; 'spent', when this request was granted before and that lease is over, or it was
-// abandoned; 'held', when another owner has the resource. Zero rows mean that a rival is creating the row: held.
+// abandoned; 'held', when another owner has the resource; 'queued', when it is free and others wait
+// for it: Promote sees to that. Zero rows mean that a rival is creating the row: held.
+// A barging request does not mind the line; with its own ticket it leaves the line as it is granted.
 //
 // The row is locked first and the clock read after that, so a grant that waited has its full TTL.
-// remaining is read after the write and counts from a moment after the caller sent the statement.
+// remaining is read after the write and counts from a moment after the caller sent the statement;
+// of a holder it is what is left until the resource may be taken.
 func (q *Queries) Acquire(ctx context.Context, db DBTX, arg AcquireParams) (AcquireRow, error) {
 	row := db.QueryRow(ctx, acquire,
 		arg.ResourceID,
 		arg.RequestID,
+		arg.Barging,
+		arg.Ticket,
 		arg.OwnerID,
 		arg.TTL,
+		arg.LockDelay,
 	)
 	var i AcquireRow
 	err := row.Scan(
@@ -122,44 +143,6 @@ func (q *Queries) Acquire(ctx context.Context, db DBTX, arg AcquireParams) (Acqu
 		&i.DatabaseTime,
 		&i.SynchronousCommit,
 		&i.WaitsForStandby,
-	)
-	return i, err
-}
-
-const lookupRequest = `-- name: LookupRequest :one
-SELECT l.lease_id, l.fence, (l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS current,
-       (l.expires_at - clock_timestamp())::interval AS remaining
-FROM /*schema.*/resource_lease AS l
-WHERE l.resource_id = $1::text AND l.request_id = $2::uuid
-UNION ALL
-SELECT h.lease_id, h.fence, false, interval '0'
-FROM /*schema.*/lease_history AS h
-WHERE h.request_id = $2::uuid AND h.resource_id = $1::text AND h.fence IS NOT NULL
-LIMIT 1
-`
-
-type LookupRequestParams struct {
-	ResourceID string
-	RequestID  pgtype.UUID
-}
-
-type LookupRequestRow struct {
-	LeaseID   pgtype.UUID
-	Fence     int64
-	Current   bool
-	Remaining time.Duration
-}
-
-// LookupRequest tells what became of an acquire whose reply was lost. Zero rows mean that the
-// request has not been granted, and that its lease is not in the history either.
-func (q *Queries) LookupRequest(ctx context.Context, db DBTX, arg LookupRequestParams) (LookupRequestRow, error) {
-	row := db.QueryRow(ctx, lookupRequest, arg.ResourceID, arg.RequestID)
-	var i LookupRequestRow
-	err := row.Scan(
-		&i.LeaseID,
-		&i.Fence,
-		&i.Current,
-		&i.Remaining,
 	)
 	return i, err
 }

@@ -1,0 +1,116 @@
+package authority
+
+import (
+	"context"
+	"time"
+
+	"github.com/pglease/pglease/pglease/fence"
+)
+
+// Handover tells who is served next. The zero Handover: nobody was.
+type Handover struct {
+	Client    ID          // the waiting client, to be told
+	Request   ID          // its request
+	Ticket    int64       // its place in line; 0 in the zero Handover
+	Token     fence.Token // the lease that it was granted; zero where it should only be told to try
+	Remaining time.Duration
+
+	Unconfirmed bool // as Answer's
+}
+
+// JoinRequest asks for a place in line.
+type JoinRequest struct {
+	Request
+	Client     ID
+	Patience   time.Duration // when to skip this waiter; 0: never
+	MaxWaiting int           // answer Full where so many wait already
+	Again      bool          // an earlier try may have taken a place
+}
+
+// Place is a waiter as Watch asks after it.
+type Place struct {
+	Resource string
+	Ticket   int64
+	Request  ID
+}
+
+// Standing is how a waiter stands. Remaining is of its own lease if it was granted, else what is
+// left until the resource may be taken; not above zero where it may be now.
+type Standing struct {
+	Request   ID
+	Granted   bool
+	InLine    bool
+	First     bool
+	Token     fence.Token // for Granted
+	Remaining time.Duration
+
+	Unconfirmed bool // as Answer's, for Granted
+}
+
+// Description is what can be seen of a resource.
+type Description struct {
+	Found     bool
+	Owner     string
+	Token     fence.Token
+	Since     time.Time
+	Current   bool
+	Remaining time.Duration
+	Line      []Waiter
+	MeanHold  time.Duration // of the last tenures; 0 where none is known
+}
+
+// Waiter is one in line.
+type Waiter struct {
+	Owner   string
+	Request ID
+	Waited  time.Duration
+	Barging bool
+	Alive   bool
+}
+
+// Line is the part of the authority that serves those who wait.
+type Line interface {
+	// Join grants at once, or takes the last place in line. Held tells that there is no row yet.
+	Join(ctx context.Context, r JoinRequest) (Answer, error)
+
+	// Leave gives a place up, and tells the lease that was granted meanwhile, if one was.
+	Leave(ctx context.Context, p Place) (granted fence.Token, err error)
+
+	// Promote serves the line of a resource that is free or expired, if it is.
+	Promote(ctx context.Context, resource string) (Handover, error)
+
+	// Watch tells how waiters stand. Those whose resource has no row are left out.
+	Watch(ctx context.Context, places []Place) ([]Standing, error)
+
+	// Beat says that the client lives for another life. The key is that of the advisory lock
+	// that its listening session holds; 0 where it has none.
+	Beat(ctx context.Context, client ID, key int64, life time.Duration) error
+
+	// Farewell says that the client waits for nothing any more.
+	Farewell(ctx context.Context, client ID) error
+
+	// Ring tells a client that one of its waiters should look. It is a hint and may be lost.
+	Ring(ctx context.Context, client ID, ticket int64) error
+
+	// Listen opens a session that hears rings for the client.
+	Listen(ctx context.Context, client ID) (Listener, error)
+
+	// Describe reads a resource and at most limit of those who wait for it.
+	Describe(ctx context.Context, resource string, limit int) (Description, error)
+}
+
+// Listener hears rings. It is used by one goroutine.
+type Listener interface {
+	// Next waits for a ring and returns its ticket. When the context ends first the listener may
+	// be used again, if the error is the context's.
+	Next(ctx context.Context) (ticket int64, err error)
+
+	// Lock takes an advisory lock that lives as long as the session. Through a transaction
+	// pooler it would stay behind: take it only when rings are heard.
+	Lock(ctx context.Context, key int64) error
+
+	// Ping asks the session whether it lives.
+	Ping(ctx context.Context) error
+
+	Close(ctx context.Context)
+}

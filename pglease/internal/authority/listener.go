@@ -1,0 +1,82 @@
+package authority
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// channel is the client's own: a notification wakes nobody else, whatever its schema. The payload
+// is a ticket in sixteen digits, so it is short and tells a stranger nothing.
+func channel(client ID) string { return fmt.Sprintf("pglease_%x", client[:]) }
+
+// Ring implements Line. It runs after the commit that it tells of, in a transaction of its own:
+// notifying commits wait for each other, and those of leases must not. An asynchronous commit is
+// enough for a hint.
+func (p *Postgres) Ring(ctx context.Context, client ID, ticket int64) error {
+	return p.onPool(ctx, func(c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", channel(client), fmt.Sprintf("%016x", ticket))
+		return err
+	})
+}
+
+var errNoSessionLock = errors.New("the advisory lock of this client is held by another session")
+
+// Listen implements Line.
+func (p *Postgres) Listen(ctx context.Context, client ID) (Listener, error) {
+	conn, err := p.keeper.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{conn: conn}
+	if _, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel(client)}.Sanitize()); err != nil {
+		l.Close(ctx)
+		return nil, err
+	}
+	return l, nil
+}
+
+type listener struct{ conn *pgx.Conn }
+
+// Next implements Listener. What is not a ticket is a stranger's: it is passed over.
+func (l *listener) Next(ctx context.Context) (int64, error) {
+	for {
+		n, err := l.conn.WaitForNotification(ctx)
+		if err != nil {
+			if ctx.Err() != nil && !l.conn.IsClosed() {
+				return 0, ctx.Err()
+			}
+			return 0, errors.Join(errListener, err)
+		}
+		if ticket, err := strconv.ParseInt(n.Payload, 16, 64); err == nil && len(n.Payload) == 16 {
+			return ticket, nil
+		}
+	}
+}
+
+var errListener = errors.New("the listening session is over")
+
+// Lock implements Listener.
+func (l *listener) Lock(ctx context.Context, key int64) error {
+	var locked bool
+	if err := l.conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", key).Scan(&locked); err != nil {
+		return err
+	}
+	if !locked {
+		return errNoSessionLock
+	}
+	return nil
+}
+
+// Ping implements Listener.
+func (l *listener) Ping(ctx context.Context) error { return l.conn.Ping(ctx) }
+
+// Close implements Listener, without waiting for a server that may be silent.
+func (l *listener) Close(ctx context.Context) {
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_ = l.conn.Close(ended) // it is given up either way
+}

@@ -1,0 +1,196 @@
+package authority
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/internal/leasedb"
+	"github.com/pglease/pglease/pglease/internal/mint"
+)
+
+// freshTries bounds how often a statement is sent again because the queue changed between its
+// snapshot and the row's lock. After that the row is locked in a statement of its own, so that the
+// next snapshot cannot be old.
+const freshTries = 3
+
+// again is the answer of such a statement.
+const again = "again"
+
+// fresh runs a statement that answers again, until it does not.
+func (p *Postgres) fresh(ctx context.Context, resource string, statement func(leasedb.DBTX) (outcome string, err error)) error {
+	for range freshTries {
+		outcome := ""
+		err := p.onPool(ctx, func(c *pgx.Conn) (err error) {
+			outcome, err = statement(p.on(c))
+			return err
+		})
+		if err != nil || outcome != again {
+			return err
+		}
+	}
+	return p.onPool(ctx, func(c *pgx.Conn) error {
+		return pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			if _, err := p.queries.LockResource(ctx, p.schema.On(tx), resource); err != nil {
+				return err
+			}
+			_, err := statement(p.schema.On(tx))
+			return err
+		})
+	})
+}
+
+// Join implements Line.
+func (p *Postgres) Join(ctx context.Context, r JoinRequest) (answer Answer, err error) {
+	var patience *time.Duration
+	if r.Patience > 0 {
+		patience = &r.Patience
+	}
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		row, err := p.queries.Join(ctx, p.on(c), leasedb.JoinParams{
+			ResourceID: r.Resource, RequestID: uuid(r.ID), MaxWaiting: int32(r.MaxWaiting), Again: r.Again, OwnerID: r.Owner,
+			TTL: r.TTL, LockDelay: r.LockDelay, ClientID: uuid(r.Client), Barging: r.Barging, Patience: patience,
+		})
+		if errors.Is(err, pgx.ErrNoRows) {
+			answer = Answer{Outcome: Held}
+			return nil
+		}
+		answer = Answer{
+			Outcome: Outcome(row.Outcome), Owner: row.OwnerID, Remaining: row.Remaining, DatabaseTime: row.DatabaseTime,
+			Ticket: row.Ticket, Ahead: int(row.Ahead),
+		}
+		if answer.Outcome == Granted || answer.Outcome == Repeated {
+			answer.Token = token(r.Resource, row.Fence, row.LeaseID)
+			answer.Unconfirmed = row.WaitsForStandby && (answer.Outcome == Repeated || !watched(c.PgConn()))
+		}
+		return err
+	})
+	return answer, err
+}
+
+// Leave implements Line.
+func (p *Postgres) Leave(ctx context.Context, place Place) (granted fence.Token, err error) {
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		row, err := p.queries.Leave(ctx, p.on(c), leasedb.LeaveParams{
+			ResourceID: place.Resource, RequestID: uuid(place.Request), Ticket: place.Ticket,
+		})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err == nil && row.Outcome == "granted" {
+			granted = token(place.Resource, row.Fence, row.LeaseID)
+		}
+		return err
+	})
+	return granted, err
+}
+
+// Promote implements Line.
+func (p *Postgres) Promote(ctx context.Context, resource string) (next Handover, err error) {
+	err = p.fresh(ctx, resource, func(db leasedb.DBTX) (string, error) {
+		row, err := p.queries.Promote(ctx, db, resource)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return "", nil
+		}
+		next = handover(resource, row.Outcome, row.ClientID, row.RequestID, row.Ticket, row.NextLeaseID, row.NextFence, row.NextRemaining)
+		next.Unconfirmed = row.WaitsForStandby
+		return row.Outcome, err
+	})
+	return next, err
+}
+
+// handover reads what Release and Promote answer of the next owner.
+func handover(resource, outcome string, client, request pgtype.UUID, ticket int64, lease pgtype.UUID, number int64, remaining time.Duration) Handover {
+	switch outcome {
+	case "handed_over":
+		return Handover{Client: client.Bytes, Request: request.Bytes, Ticket: ticket, Token: token(resource, number, lease), Remaining: remaining}
+	case "rung":
+		return Handover{Client: client.Bytes, Request: request.Bytes, Ticket: ticket}
+	}
+	return Handover{}
+}
+
+// Watch implements Line.
+func (p *Postgres) Watch(ctx context.Context, places []Place) ([]Standing, error) {
+	params := leasedb.WatchParams{
+		Resources: make([]string, len(places)), Tickets: make([]int64, len(places)), Requests: make([]pgtype.UUID, len(places)),
+	}
+	resources := make(map[ID]string, len(places))
+	for i, place := range places {
+		params.Resources[i], params.Tickets[i], params.Requests[i] = place.Resource, place.Ticket, uuid(place.Request)
+		resources[place.Request] = place.Resource
+	}
+	var rows []leasedb.WatchRow
+	err := p.onPool(ctx, func(c *pgx.Conn) (err error) {
+		rows, err = p.queries.Watch(ctx, p.on(c), params)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	standings := make([]Standing, len(rows))
+	for i, row := range rows {
+		s := Standing{Request: row.RequestID.Bytes, Granted: row.Granted, InLine: row.InLine, First: row.First, Remaining: row.Remaining}
+		if s.Granted {
+			s.Token, s.Unconfirmed = token(resources[s.Request], row.Fence, row.LeaseID), row.WaitsForStandby
+		}
+		standings[i] = s
+	}
+	return standings, nil
+}
+
+// Beat implements Line.
+func (p *Postgres) Beat(ctx context.Context, client ID, key int64, life time.Duration) error {
+	var session *int64
+	if key != 0 {
+		session = &key
+	}
+	return p.onPool(ctx, func(c *pgx.Conn) error {
+		return p.queries.Beat(ctx, p.on(c), leasedb.BeatParams{ClientID: uuid(client), SessionKey: session, Life: life})
+	})
+}
+
+// Farewell implements Line.
+func (p *Postgres) Farewell(ctx context.Context, client ID) error {
+	return p.onPool(ctx, func(c *pgx.Conn) error { return p.queries.Farewell(ctx, p.on(c), uuid(client)) })
+}
+
+// Describe implements Line.
+func (p *Postgres) Describe(ctx context.Context, resource string, limit int) (d Description, err error) {
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		d, err = p.describe(ctx, c, resource, limit)
+		return err
+	})
+	return d, err
+}
+
+func (p *Postgres) describe(ctx context.Context, c conn, resource string, limit int) (Description, error) {
+	row, err := p.queries.CurrentLease(ctx, p.on(c), resource)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Description{}, nil
+	}
+	if err != nil {
+		return Description{}, err
+	}
+	d := Description{
+		Found: true, Owner: row.OwnerID, Token: token(resource, row.Fence, row.LeaseID), Since: row.AcquiredAt,
+		Current: row.Current, Remaining: row.Remaining,
+	}
+	line, err := p.queries.Line(ctx, p.on(c), leasedb.LineParams{ResourceID: resource, MaxRows: int32(limit)})
+	if err != nil {
+		return Description{}, err
+	}
+	for _, w := range line {
+		d.Line = append(d.Line, Waiter{Owner: w.OwnerID, Request: w.RequestID.Bytes, Waited: w.Waited, Barging: w.Barging, Alive: w.Alive})
+	}
+	d.MeanHold, err = p.queries.MeanHold(ctx, p.on(c), resource)
+	return d, err
+}
+
+func token(resource string, number int64, lease pgtype.UUID) fence.Token {
+	return mint.Token(resource, number, lease.Bytes).(fence.Token)
+}

@@ -1,0 +1,171 @@
+package pglease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglease/pglease/pglease/internal/authority"
+)
+
+// wait acquires, in line where the resource is held.
+func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
+	if r.maxWait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.maxWait)
+		defer cancel()
+	}
+	for {
+		lease, err := c.request(ctx, r)
+		if !errors.Is(err, ErrHeld) {
+			return lease, err
+		}
+		lease, err = c.waitInLine(ctx, r, err)
+		if !errors.Is(err, errNoRow) {
+			return lease, err
+		}
+	}
+}
+
+// errNoRow: the resource's row is being made, or was pruned; only an acquire makes it.
+var errNoRow = errors.New("the resource has no row yet")
+
+// waitInLine joins and waits to be served. held is what was seen of the holder.
+func (c *Client) waitInLine(ctx context.Context, r *request, held error) (*Lease, error) {
+	p, err := c.line.enter(ctx, r.Resource, r.ID)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: %w", held, err)
+		}
+		return nil, err
+	}
+	defer func() { c.line.exit(p) }()
+	lease, err := c.join(ctx, r, p)
+	for lease == nil && err == nil {
+		select {
+		case g := <-p.woken:
+			lease, err = c.woken(ctx, r, p, g)
+		case <-c.closing:
+			return nil, errors.Join(ErrClosed, c.leave(ctx, r, p))
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("%w: %w", held, context.Cause(ctx)), c.leave(ctx, r, p))
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", held, err)
+	}
+	return lease, err
+}
+
+// join takes a place, or the resource if it has become free. A nil lease and a nil error mean that
+// the place is taken.
+func (c *Client) join(ctx context.Context, r *request, p *place) (*Lease, error) {
+	j := authority.JoinRequest{Request: r.Request, Client: c.line.id, MaxWaiting: c.config.MaxWaiters}
+	var err error
+	for try := range attempts {
+		if try > 0 && !pause(ctx, c.config.RequestTimeout/100<<try) {
+			break
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			j.Patience = max(time.Until(deadline), time.Microsecond)
+		}
+		sent := time.Now()
+		var answer authority.Answer
+		if answer, err = c.tryJoin(ctx, j); err == nil {
+			return c.joined(ctx, r, p, sent, answer)
+		}
+		j.Again = true
+		if authority.KindOf(err) == authority.Definitive || ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, c.resolve(ctx, r, err)
+}
+
+func (c *Client) tryJoin(ctx context.Context, j authority.JoinRequest) (authority.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
+	defer cancel()
+	return c.auth.Join(ctx, j)
+}
+
+// joined takes the answer to a join.
+func (c *Client) joined(ctx context.Context, r *request, p *place, sent time.Time, answer authority.Answer) (*Lease, error) {
+	switch answer.Outcome {
+	case authority.Joined:
+		c.events.emit(Event{Kind: EventWaiting, Resource: r.Resource, Owner: r.Owner, Duration: time.Since(r.began), Ahead: answer.Ahead})
+		c.line.placed(p, answer.Ticket, c.line.next(authority.Standing{Remaining: answer.Remaining, First: answer.Ahead == 0}, false))
+		if answer.Remaining <= 0 {
+			c.promote(ctx, r.Resource)
+		}
+		return nil, nil //nolint:nilnil // said above
+	case authority.Full:
+		c.promote(ctx, r.Resource) // drops the dead, where the resource is free
+		return nil, fmt.Errorf("%w: %d wait for it", ErrQueueFull, answer.Ahead)
+	case authority.Held:
+		return nil, errNoRow
+	}
+	return c.answered(ctx, r, sent, answer)
+}
+
+// woken takes a grant, or looks after a ring. A nil lease and a nil error mean: wait on.
+func (c *Client) woken(ctx context.Context, r *request, p *place, g grant) (*Lease, error) {
+	if !g.ring {
+		return c.served(ctx, r, g)
+	}
+	limited, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
+	defer cancel()
+	sent := time.Now()
+	standings, err := c.auth.Watch(limited, []authority.Place{p.Place})
+	if err != nil {
+		return nil, nil //nolint:nilnil,nilerr // the line looks again by itself
+	}
+	if len(standings) == 0 {
+		return nil, errNoRow
+	}
+	s := standings[0]
+	switch {
+	case s.Granted:
+		return c.served(ctx, r, grant{token: s.Token, sent: sent, remaining: s.Remaining, unconfirmed: s.Unconfirmed})
+	case !s.InLine:
+		return c.join(ctx, r, p) // the entry disappeared: enter again, at the end
+	case r.Barging && s.Remaining <= 0:
+		return c.barge(ctx, r, p)
+	}
+	return nil, nil //nolint:nilnil // nothing new
+}
+
+// served makes the lease that was handed to this request.
+func (c *Client) served(ctx context.Context, r *request, g grant) (*Lease, error) {
+	return c.answered(ctx, r, g.sent, authority.Answer{
+		Outcome: authority.Repeated, Token: g.token, Remaining: g.remaining, Unconfirmed: g.unconfirmed,
+	})
+}
+
+// barge tries to take a resource that is free, from a place in line.
+func (c *Client) barge(ctx context.Context, r *request, p *place) (*Lease, error) {
+	r.Ticket = p.Ticket
+	lease, err := c.request(ctx, r)
+	if errors.Is(err, ErrHeld) {
+		return nil, nil //nolint:nilnil // another was first: wait on
+	}
+	return lease, err
+}
+
+// leave gives the place up, on a context of its own, and releases what was granted meanwhile.
+func (c *Client) leave(ctx context.Context, r *request, p *place) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RequestTimeout)
+	defer cancel()
+	granted, err := c.auth.Leave(ctx, p.Place)
+	if err == nil && !granted.IsZero() {
+		sent := time.Now()
+		var next authority.Handover
+		if _, next, err = c.auth.Release(ctx, granted, ""); err == nil {
+			c.line.serve(ctx, sent, next)
+		}
+	}
+	if err != nil {
+		c.config.Logger.Warn("the line was not left; a lease that is granted now would end with its TTL", "resource", r.Resource, "err", err)
+	}
+	return err
+}

@@ -1,0 +1,77 @@
+-- name: Claim :many
+-- Claim takes up to max_jobs jobs of a queue that are due, by priority, time to run and id. Zero
+-- rows mean that none is due, or that others have locked those that are.
+--
+-- The rows are locked and counted in a CTE that is materialised: a subquery in the WHERE of the
+-- UPDATE may be run once for each row by a nested loop, and then takes more than its LIMIT. Each
+-- priority is looked up by itself, so that jobs of the future are never walked over. The outer
+-- array makes the UPDATE go by primary key whatever the planner believes of the LIMIT.
+WITH due AS MATERIALIZED (
+    SELECT h.id
+    FROM (VALUES (2::smallint), (1::smallint), (0::smallint), (-1::smallint), (-2::smallint)) AS p(priority)
+    CROSS JOIN LATERAL (
+        SELECT j.id
+        FROM /*schema.*/job AS j
+        WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'ready' AND j.priority = p.priority
+          AND j.run_at <= (SELECT clock_timestamp())
+        ORDER BY j.run_at, j.id
+        LIMIT sqlc.arg(max_jobs)::int
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    ) AS h
+    LIMIT sqlc.arg(max_jobs)::int
+)
+UPDATE /*schema.*/job AS j
+SET state      = 'running',
+    attempt    = j.attempt + 1,
+    fence      = greatest(j.fence + 1, (SELECT f.floor FROM /*schema.*/job_fence_floor AS f)),
+    worker_id  = sqlc.arg(worker_id)::text,
+    claimed_at = clock_timestamp(),
+    expires_at = clock_timestamp() + sqlc.arg(ttl)::interval,
+    unique_key = CASE WHEN NOT j.unique_waits THEN j.unique_key END
+WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d)) AND j.state = 'ready'
+RETURNING j.id, j.priority, j.run_at, j.attempt, j.max_attempts, j.fence, coalesce(j.partition_key, '')::text AS partition_key,
+          j.generation, j.created_at, coalesce(j.last_error, '')::text AS last_error, j.payload;
+
+-- name: Extend :many
+-- Extend gives running claims their time again. It locks by id and skips rows that somebody has
+-- locked. A claim without a row in the answer is over, or its row was locked: ClaimStates tells.
+WITH mine AS MATERIALIZED (
+    SELECT j.id
+    FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(fences)::bigint[])) AS d(id, fence)
+    JOIN /*schema.*/job AS j ON j.id = d.id AND j.fence = d.fence
+    WHERE j.state = 'running'
+    ORDER BY j.id
+    FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE /*schema.*/job AS j
+SET expires_at = greatest(j.expires_at, clock_timestamp() + sqlc.arg(ttl)::interval)
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND j.state = 'running'
+RETURNING j.id, (j.expires_at - clock_timestamp())::interval AS remaining;
+
+-- name: ClaimStates :many
+-- ClaimStates tells what became of claims that a step did not touch. It has one row for each claim
+-- that is asked about; state is empty where the job is gone. It reads without locks.
+SELECT d.id::bigint AS id, coalesce(j.state, '')::text AS state, coalesce(j.fence, 0)::bigint AS fence,
+       coalesce(j.attempt, 0)::int AS attempt, coalesce(j.worker_id, '')::text AS worker_id
+FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[])) AS d(id)
+LEFT JOIN /*schema.*/job AS j ON j.id = d.id;
+
+-- name: Reap :many
+-- Reap ends the claims whose time is over: the job is ready at once, or parked after its last
+-- attempt. Zero rows mean that there were none. It locks by id and skips what is locked, so
+-- reapers, claimers and heartbeats never wait for each other.
+WITH dead AS MATERIALIZED (
+    SELECT j.id
+    FROM /*schema.*/job AS j
+    WHERE j.state = 'running' AND j.expires_at < clock_timestamp()
+    ORDER BY j.id
+    LIMIT sqlc.arg(max_jobs)::int
+    FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE /*schema.*/job AS j
+SET state      = CASE WHEN j.attempt >= j.max_attempts THEN 'parked' ELSE 'ready' END,
+    run_at     = clock_timestamp(),
+    expires_at = NULL,
+    last_error = format('attempt %s was cut off: its worker %s was not heard of any more', j.attempt, j.worker_id)
+WHERE j.id = ANY(ARRAY(SELECT d.id FROM dead AS d)) AND j.state = 'running' AND j.expires_at < clock_timestamp()
+RETURNING j.id, j.queue, j.state, j.attempt, j.worker_id::text AS worker_id;

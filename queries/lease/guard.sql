@@ -1,0 +1,61 @@
+-- name: Guard :one
+-- Guard holds the lease's row for the rest of the transaction: until that ends, no other grant of
+-- the resource can commit, while renewals pass. It returns what the lease has left, which may be
+-- nothing: then the lease expired while the statement waited for the row. Zero rows mean that the
+-- lease is over: another has the resource, it was ended, or it has expired.
+--
+-- A takeover changes lease_id, which a unique index makes a key, so it conflicts with FOR KEY SHARE;
+-- a renewal does not. The clock is read after the row is locked: a guard that waited for a takeover
+-- which was rolled back must not take the time of before for the time of now.
+--
+-- It also bounds the transaction by what the lease has left, so that a process which stops in the
+-- middle of it does not keep the resource from its next owner: Postgres ends a transaction that is
+-- idle for longer, and no statement waits longer for a lock. A stricter setting stays.
+WITH held AS MATERIALIZED (
+    SELECT l.expires_at
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = sqlc.arg(resource_id)::text
+      AND l.lease_id = sqlc.arg(lease_id)::uuid
+      AND l.fence = sqlc.arg(fence)::bigint
+      AND l.ended_at IS NULL
+      AND l.expires_at > clock_timestamp()
+    FOR KEY SHARE OF l
+), timed AS MATERIALIZED (
+    SELECT h.expires_at - clock_timestamp() AS remaining FROM held AS h
+), bounds AS MATERIALIZED (
+    SELECT t.remaining, greatest(t.remaining, interval '1 millisecond') AS bound,
+           nullif(current_setting('lock_timeout')::interval, interval '0') AS lock_now,
+           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now
+    FROM timed AS t
+)
+SELECT b.remaining::interval AS remaining,
+       set_config('lock_timeout', ceil(date_part('epoch', least(b.lock_now, b.bound)) * 1000)::bigint::text, true)::text AS lock_timeout,
+       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout
+FROM bounds AS b;
+
+-- name: BoundTx :one
+-- BoundTx bounds the transaction as Guard does, by a time that the client knows, and reads no row:
+-- under REPEATABLE READ a second look at the lease would fail once it had been renewed. It always
+-- has one row.
+WITH bounds AS MATERIALIZED (
+    SELECT greatest(sqlc.arg(remaining)::interval, interval '1 millisecond') AS bound,
+           nullif(current_setting('lock_timeout')::interval, interval '0') AS lock_now,
+           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now
+)
+SELECT set_config('lock_timeout', ceil(date_part('epoch', least(b.lock_now, b.bound)) * 1000)::bigint::text, true)::text AS lock_timeout,
+       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout
+FROM bounds AS b;
+
+-- name: GuardRefused :one
+-- GuardRefused tells why Guard had no row: what the resource's row says now, and how the lease
+-- ended where the history knows. Zero rows mean that the resource has no row.
+SELECT l.fence, l.lease_id, l.owner_id, l.acquired_at,
+       (l.lease_id = sqlc.arg(lease_id)::uuid AND l.fence = sqlc.arg(fence)::bigint)::boolean AS same,
+       coalesce(h.ended, CASE WHEN l.lease_id <> sqlc.arg(lease_id)::uuid THEN ''
+                              WHEN l.ended_at < l.expires_at THEN 'released'
+                              ELSE 'expired' END)::text AS ended,
+       coalesce(h.ended_by, '')::text AS ended_by, coalesce(h.reason, '')::text AS reason
+FROM /*schema.*/resource_lease AS l
+LEFT JOIN /*schema.*/lease_history AS h
+    ON h.resource_id = l.resource_id AND h.fence = sqlc.arg(fence)::bigint AND h.lease_id = sqlc.arg(lease_id)::uuid
+WHERE l.resource_id = sqlc.arg(resource_id)::text;

@@ -1,0 +1,250 @@
+-- name: Join :one
+-- Join grants the resource if it is free and nobody is ahead, or puts the request at the end of the
+-- line. It waits for the row's lock, so it is ordered against releases: one that comes later finds
+-- this waiter.
+-- It answers with one row: 'granted'; 'repeated', 'spent' as Acquire; 'joined', with the ticket, how
+-- many are ahead, and what the holder has left; 'full', where max_waiting wait already. Zero rows
+-- mean that there is no row yet: Acquire makes it.
+-- With again set, a place that an earlier try took, whose reply was lost, is found and kept.
+WITH room AS MATERIALIZED (
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket,
+           l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp() AS free
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = sqlc.arg(resource_id)::text
+      AND l.request_id <> sqlc.arg(request_id)::uuid
+      AND l.refused_request_id IS DISTINCT FROM sqlc.arg(request_id)::uuid
+      AND l.waiting < sqlc.arg(max_waiting)::integer
+      AND NOT EXISTS (
+          SELECT FROM /*schema.*/lease_history AS h
+          WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id)
+      AND NOT EXISTS (
+          SELECT FROM /*schema.*/lease_waiter AS w
+          WHERE sqlc.arg(again)::boolean AND w.resource_id = l.resource_id AND w.request_id = sqlc.arg(request_id)::uuid)
+    FOR UPDATE OF l
+), expired AS (
+    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
+    SELECT r.resource_id, r.fence, r.owner_id, r.lease_id, r.request_id, r.acquired_at, r.expires_at, r.expires_at, 'expired', r.ticket
+    FROM room AS r
+    WHERE r.free AND r.waiting = 0 AND r.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
+), granted AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET owner_id    = sqlc.arg(owner_id)::text,
+        lease_id    = gen_random_uuid(),
+        request_id  = sqlc.arg(request_id)::uuid,
+        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+        acquired_at = clock_timestamp(),
+        expires_at  = clock_timestamp() + sqlc.arg(ttl)::interval,
+        ttl         = sqlc.arg(ttl)::interval,
+        lock_delay  = sqlc.arg(lock_delay)::interval,
+        ended_at    = NULL,
+        ticket      = NULL
+    FROM room
+    WHERE l.resource_id = room.resource_id AND room.free AND room.waiting = 0
+    RETURNING l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval AS remaining
+), placed AS (
+    INSERT INTO /*schema.*/lease_waiter AS w (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at, deadline)
+    SELECT r.resource_id, sqlc.arg(request_id)::uuid, sqlc.arg(client_id)::uuid, sqlc.arg(owner_id)::text,
+           sqlc.arg(ttl)::interval, sqlc.arg(lock_delay)::interval, sqlc.arg(barging)::boolean, clock_timestamp(),
+           clock_timestamp() + sqlc.narg(patience)::interval
+    FROM room AS r
+    WHERE NOT (r.free AND r.waiting = 0)
+    RETURNING w.ticket
+), counted AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET waiting = l.waiting + 1, queue_version = l.queue_version + 1
+    FROM placed, room
+    WHERE l.resource_id = room.resource_id
+    RETURNING l.waiting
+), answer AS (
+    SELECT 'granted' AS outcome, g.lease_id, g.fence, g.owner_id, g.remaining, 0::bigint AS ticket, 0 AS ahead FROM granted AS g
+    UNION ALL
+    SELECT 'joined', r.lease_id, r.fence, r.owner_id,
+           CASE WHEN r.free THEN interval '0' ELSE r.expires_at - clock_timestamp() END, p.ticket, c.waiting - 1
+    FROM placed AS p, counted AS c, room AS r
+    UNION ALL
+    SELECT CASE WHEN l.request_id = sqlc.arg(request_id)::uuid AND l.ended_at IS NULL AND l.expires_at > clock_timestamp() THEN 'repeated'
+                WHEN l.request_id = sqlc.arg(request_id)::uuid OR l.refused_request_id = sqlc.arg(request_id)::uuid
+                     OR EXISTS (SELECT FROM /*schema.*/lease_history AS h
+                                WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id) THEN 'spent'
+                WHEN w.ticket IS NOT NULL THEN 'joined'
+                ELSE 'full' END,
+           l.lease_id, l.fence, l.owner_id, l.expires_at - clock_timestamp(), coalesce(w.ticket, 0), l.waiting
+    FROM /*schema.*/resource_lease AS l
+    LEFT JOIN /*schema.*/lease_waiter AS w
+           ON sqlc.arg(again)::boolean AND w.resource_id = l.resource_id AND w.request_id = sqlc.arg(request_id)::uuid
+    WHERE l.resource_id = sqlc.arg(resource_id)::text AND NOT EXISTS (SELECT FROM room)
+)
+SELECT a.outcome::text AS outcome, a.lease_id::uuid AS lease_id, a.fence::bigint AS fence, a.owner_id::text AS owner_id,
+       a.remaining::interval AS remaining, a.ticket::bigint AS ticket, a.ahead::integer AS ahead,
+       clock_timestamp()::timestamptz AS database_time,
+       (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+             THEN set_config('synchronous_commit', 'on', true)
+             ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
+FROM answer AS a;
+
+-- name: Leave :one
+-- Leave takes a request out of the line: by its ticket, or by its id alone where the ticket's reply
+-- was lost (ticket 0), and then the request is also kept from joining later. It answers 'left';
+-- 'granted', where the request was granted meanwhile and its lease is current: that must be
+-- released; or 'absent'. Zero rows mean that there is no such resource.
+WITH cur AS MATERIALIZED (
+    SELECT l.resource_id, l.request_id, l.lease_id, l.fence, l.ended_at, l.expires_at
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = sqlc.arg(resource_id)::text
+    FOR NO KEY UPDATE OF l
+), gone AS (
+    DELETE FROM /*schema.*/lease_waiter AS w
+    USING cur
+    WHERE w.resource_id = cur.resource_id AND w.request_id = sqlc.arg(request_id)::uuid
+      AND (w.ticket = sqlc.arg(ticket)::bigint OR sqlc.arg(ticket)::bigint = 0)
+    RETURNING w.ticket
+), counted AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET waiting = l.waiting - (SELECT count(*) FROM gone)::integer,
+        queue_version = l.queue_version + (SELECT count(*) FROM gone),
+        refused_request_id = CASE WHEN sqlc.arg(ticket)::bigint = 0 AND l.request_id <> sqlc.arg(request_id)::uuid
+                                  THEN sqlc.arg(request_id)::uuid ELSE l.refused_request_id END
+    FROM cur
+    WHERE l.resource_id = cur.resource_id
+      AND (sqlc.arg(ticket)::bigint = 0 OR EXISTS (SELECT FROM gone))
+)
+SELECT (CASE WHEN EXISTS (SELECT FROM gone) THEN 'left'
+             WHEN c.request_id = sqlc.arg(request_id)::uuid AND c.ended_at IS NULL AND c.expires_at > clock_timestamp() THEN 'granted'
+             ELSE 'absent' END)::text AS outcome,
+       c.lease_id, c.fence, (c.expires_at - clock_timestamp())::interval AS remaining
+FROM cur AS c;
+
+-- name: Promote :one
+-- Promote serves the line of a resource that is free, or whose lease has expired: it records the
+-- expiry and grants to the first live waiter, whoever asked, dropping the dead and late before it.
+-- It answers 'handed_over' with the new lease, 'rung' where the first waiter is a barging one,
+-- 'free' where nobody live waits, or 'again' as Release. Zero rows mean that the resource is held,
+-- or somebody is at it: nothing was done.
+WITH seen AS MATERIALIZED (
+    SELECT l.queue_version FROM /*schema.*/resource_lease AS l WHERE l.resource_id = sqlc.arg(resource_id)::text
+), free AS MATERIALIZED (
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket,
+           l.queue_version
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = sqlc.arg(resource_id)::text AND l.waiting > 0
+      AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
+    FOR UPDATE OF l SKIP LOCKED
+), judged AS MATERIALIZED (
+    SELECT f.resource_id, f.queue_version <> s.queue_version AS again
+    FROM free AS f, seen AS s
+), head AS MATERIALIZED (
+    SELECT q.resource_id, q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging
+    FROM (SELECT w.resource_id, w.ticket, w.request_id, w.client_id, w.owner_id, w.ttl, w.lock_delay, w.barging, w.alive
+          FROM judged AS j
+          JOIN /*schema.*/lease_line AS w ON w.resource_id = j.resource_id
+          WHERE NOT j.again
+          ORDER BY w.ticket OFFSET 0) AS q
+    WHERE q.alive
+    LIMIT 1
+), dropped AS (
+    DELETE FROM /*schema.*/lease_waiter AS w
+    USING judged AS j LEFT JOIN head AS h ON true
+    WHERE w.resource_id = j.resource_id AND NOT j.again
+      AND CASE WHEN h.barging THEN w.ticket < h.ticket
+               ELSE h.ticket IS NULL OR w.ticket <= h.ticket END
+    RETURNING w.ticket
+), handed AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET owner_id      = h.owner_id,
+        lease_id      = gen_random_uuid(),
+        request_id    = h.request_id,
+        fence         = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+        acquired_at   = clock_timestamp(),
+        expires_at    = clock_timestamp() + h.ttl,
+        ttl           = h.ttl,
+        lock_delay    = h.lock_delay,
+        ended_at      = NULL,
+        ticket        = h.ticket,
+        waiting       = l.waiting - (SELECT count(*) FROM dropped)::integer,
+        queue_version = l.queue_version + 1
+    FROM head AS h
+    WHERE l.resource_id = h.resource_id AND NOT h.barging
+    RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining
+), freed AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET ended_at      = coalesce(l.ended_at, l.expires_at),
+        waiting       = l.waiting - (SELECT count(*) FROM dropped)::integer,
+        queue_version = l.queue_version + (SELECT count(*) FROM dropped)
+    FROM judged AS j
+    WHERE l.resource_id = j.resource_id AND NOT j.again
+      AND NOT EXISTS (SELECT FROM head AS h WHERE NOT h.barging)
+), expired AS (
+    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
+    SELECT f.resource_id, f.fence, f.owner_id, f.lease_id, f.request_id, f.acquired_at, f.expires_at, f.expires_at, 'expired', f.ticket
+    FROM free AS f, judged AS j
+    WHERE NOT j.again AND f.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
+)
+SELECT (CASE WHEN j.again THEN 'again'
+             WHEN d.lease_id IS NOT NULL THEN 'handed_over'
+             WHEN h.ticket IS NOT NULL THEN 'rung'
+             ELSE 'free' END)::text AS outcome,
+       coalesce(h.client_id, f.lease_id)::uuid AS client_id,
+       coalesce(h.request_id, f.lease_id)::uuid AS request_id,
+       coalesce(h.ticket, 0)::bigint AS ticket,
+       coalesce(d.lease_id, f.lease_id)::uuid AS next_lease_id,
+       coalesce(d.fence, 0)::bigint AS next_fence,
+       coalesce(d.remaining, interval '0')::interval AS next_remaining,
+       clock_timestamp()::timestamptz AS database_time,
+       (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+             THEN set_config('synchronous_commit', 'on', true)
+             ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
+FROM free AS f
+JOIN judged AS j ON true
+LEFT JOIN head AS h ON true
+LEFT JOIN handed AS d ON true;
+
+-- name: Watch :many
+-- Watch reads how the given waiters stand, one row each, without locks: granted (with the lease),
+-- in line, or gone; and what their resource's holder has left (zero or less: it may be taken). Zero
+-- rows mean that none of the resources exists.
+SELECT d.request_id::uuid AS request_id,
+       (l.request_id = d.request_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS granted,
+       (w.ticket IS NOT NULL)::boolean AS in_line,
+       (w.ticket IS NOT NULL AND w.ticket = (SELECT f.ticket FROM /*schema.*/lease_waiter AS f
+                                             WHERE f.resource_id = d.resource_id ORDER BY f.ticket LIMIT 1))::boolean AS first,
+       l.lease_id, l.fence, l.owner_id,
+       (CASE WHEN l.request_id = d.request_id THEN l.expires_at - clock_timestamp()
+             WHEN l.ended_at IS NOT NULL THEN interval '0'
+             ELSE l.expires_at + l.lock_delay - clock_timestamp() END)::interval AS remaining,
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
+FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(tickets)::bigint[]), unnest(sqlc.arg(requests)::uuid[])) AS d(resource_id, ticket, request_id)
+JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id
+LEFT JOIN /*schema.*/lease_waiter AS w ON w.resource_id = d.resource_id AND w.ticket = d.ticket AND w.request_id = d.request_id;
+
+-- name: Beat :exec
+-- Beat says that a waiting client lives, for as long as it says. One row a client.
+INSERT INTO /*schema.*/lease_client AS c (client_id, session_key, alive_until)
+VALUES (sqlc.arg(client_id)::uuid, sqlc.narg(session_key)::bigint, clock_timestamp() + sqlc.arg(life)::interval)
+ON CONFLICT (client_id) DO UPDATE
+SET session_key = sqlc.narg(session_key)::bigint, alive_until = clock_timestamp() + sqlc.arg(life)::interval;
+
+-- name: Farewell :exec
+-- Farewell removes a client that waits for nothing any more, and the rows of clients that died long
+-- ago. Waiters of theirs are skipped all the same: a waiter without a client is dead.
+DELETE FROM /*schema.*/lease_client AS c
+WHERE c.client_id = sqlc.arg(client_id)::uuid OR c.alive_until < clock_timestamp() - interval '1 hour';
+
+-- name: Line :many
+-- Line lists who waits for a resource, in order. Zero rows mean that nobody does.
+SELECT w.ticket, w.request_id, w.owner_id, w.barging, (clock_timestamp() - w.joined_at)::interval AS waited,
+       coalesce(c.alive_until > clock_timestamp() AND coalesce(w.deadline > clock_timestamp(), true), false)::boolean AS alive
+FROM /*schema.*/lease_waiter AS w
+LEFT JOIN /*schema.*/lease_client AS c ON c.client_id = w.client_id
+WHERE w.resource_id = sqlc.arg(resource_id)::text
+ORDER BY w.ticket
+LIMIT sqlc.arg(max_rows)::int;
+
+-- name: MeanHold :one
+-- MeanHold is the mean length of the last tenures of a resource, of twenty at most; zero where none
+-- is recorded. It always has one row; zero cannot be.
+SELECT coalesce(avg(t.ended_at - t.acquired_at), interval '0')::interval AS mean
+FROM (SELECT h.ended_at, h.acquired_at FROM /*schema.*/lease_history AS h
+      WHERE h.resource_id = sqlc.arg(resource_id)::text AND h.fence IS NOT NULL
+      ORDER BY h.fence DESC LIMIT 20) AS t;
