@@ -62,29 +62,22 @@ func newClient(auth authority.Authority, config Config) *Client {
 	return c
 }
 
-// schemaVersion is the lease migration that the statements of this library are written for.
-const schemaVersion = 2
-
-// CheckSchema returns nil if the database has the migrations that this library needs. Otherwise
-// the error matches ErrSchema and names the command to run.
+// CheckSchema returns nil if the database has the migrations that this library needs, whichever
+// tool brought them. Otherwise the error matches ErrSchema and names the command to run.
 func (c *Client) CheckSchema(ctx context.Context) error {
 	p, ok := c.auth.(*authority.Postgres)
 	if !ok {
 		return nil
 	}
-	version, dirty, err := p.Version(ctx)
-	switch {
-	case err != nil:
-		return &Error{Op: "check schema", Err: err}
-	case dirty:
-		err = fmt.Errorf("%w: migration %d of line lease was interrupted; run: pglease migrate up --line lease%s", ErrSchema, version, c.schemaFlag())
-	case version < schemaVersion:
+	version, err := p.Version(ctx)
+	if err == nil && version < authority.SchemaVersion {
 		err = fmt.Errorf("%w: it is at migration %d of line lease and %d is needed; run: pglease migrate up --line lease%s",
-			ErrSchema, version, schemaVersion, c.schemaFlag())
-	default:
-		return nil
+			ErrSchema, version, authority.SchemaVersion, c.schemaFlag())
 	}
-	return &Error{Op: "check schema", Err: err}
+	if err != nil {
+		return &Error{Op: "check schema", Err: err}
+	}
+	return nil
 }
 
 func (c *Client) schemaFlag() string {

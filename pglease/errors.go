@@ -53,7 +53,7 @@ var (
 	// ErrTooManyAcquires: Config.MaxAcquires calls are under way. Nothing was sent.
 	ErrTooManyAcquires = errors.New("too many acquires under way")
 
-	// ErrSchema: the database lacks migrations, or has newer ones than this library knows.
+	// ErrSchema: the database lacks migrations that this library needs.
 	ErrSchema = errors.New("database schema does not fit")
 
 	// ErrInvalidConfig: a Config or an option is out of its bounds. Nothing was sent.

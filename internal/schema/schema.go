@@ -44,6 +44,8 @@ func New(name string) (*Schema, error) {
 		return nil, fmt.Errorf("schema name %q is not valid UTF-8", name)
 	case strings.ContainsRune(name, 0):
 		return nil, fmt.Errorf("schema name %q contains a NUL", name)
+	case strings.Contains(name, "$$"):
+		return nil, fmt.Errorf("schema name %q contains $$, which ends the body of a function", name)
 	case strings.HasPrefix(name, "pg_"):
 		return nil, fmt.Errorf("schema name %q: Postgres reserves the prefix pg_", name)
 	}

@@ -3,7 +3,6 @@ package authority
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -210,19 +209,20 @@ func (p *Postgres) Abandon(ctx context.Context, resource string, request ID) (Ha
 // Close implements Authority.
 func (p *Postgres) Close(ctx context.Context) error { return p.keeper.close(ctx) }
 
-// Version returns the version of the schema's migrations that the database has; 0 where there is
-// no such schema.
-func (p *Postgres) Version(ctx context.Context) (version int64, dirty bool, err error) {
-	table := p.schema.Quoted() + ".migrations_lease"
-	var present bool
-	if err := p.pool.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&present); err != nil || !present {
-		return 0, false, err
-	}
-	err = p.pool.QueryRow(ctx, fmt.Sprintf("SELECT version, dirty FROM %s", table)).Scan(&version, &dirty)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, false, nil
-	}
-	return version, dirty, err
+// migrationMarks are tables that the migrations of line lease brought, in order. What the database
+// has is judged by them and not by a tool's version table: users may bring the SQL in by their own.
+var migrationMarks = []string{"resource_lease", "lease_waiter"}
+
+// SchemaVersion is the migration that the statements of this package are written for.
+var SchemaVersion = len(migrationMarks)
+
+// Version returns the last migration that the database has; 0 where it has none.
+func (p *Postgres) Version(ctx context.Context) (version int, err error) {
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		return c.QueryRow(ctx, `SELECT coalesce(max(m.version), 0)::int FROM unnest($1::text[]) WITH ORDINALITY AS m(name, version)
+			WHERE to_regclass($2 || '.' || m.name) IS NOT NULL`, migrationMarks, p.schema.Quoted()).Scan(&version)
+	})
+	return version, err
 }
 
 func uuid(id [16]byte) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }

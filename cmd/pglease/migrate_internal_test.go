@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglease/pglease/migrations"
+	"github.com/pglease/pglease/pglease/pgleasetest"
+)
+
+// A session calls the command for one database and schema.
+type session struct {
+	t    *testing.T
+	pool *pgxpool.Pool
+	args []string
+}
+
+// newSession begins with a schema that does not exist.
+func newSession(t *testing.T) session {
+	t.Helper()
+	url := pgleasetest.URL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return session{t, pool, []string{"--database-url", url, "--schema", "ops"}}
+}
+
+func (s session) call(stdin, command string) result {
+	return call(s.t.Context(), stdin, append(strings.Fields(command), s.args...)...)
+}
+
+func (s session) execute(sql string) {
+	s.t.Helper()
+	if _, err := s.pool.Exec(s.t.Context(), sql); err != nil {
+		s.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func TestMigrateUpAndDown(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	latest := migrations.Latest(migrations.Lease)
+	s.call("", "migrate version").want(t, exitDone, fmt.Sprintf("lease: version 0, behind %d\n", latest), "")
+	s.call("", "migrate down").want(t, exitDone, "lease: nothing to do: nothing is applied\n", "")
+	s.call("", "migrate up").want(t, exitDone, "lease: applied 1 authority\n", "")
+	s.call("", "migrate up").want(t, exitDone, fmt.Sprintf("lease: nothing to do: version %d is the latest\n", latest), "")
+	s.call("", "migrate version").want(t, exitDone, fmt.Sprintf("lease: version %d, the latest\n", latest), "")
+	s.execute("UPDATE ops.installation SET system_identifier = 1")
+	s.call("", "migrate up").want(t, exitDone, "lease: adopted: ", "")
+	s.execute("UPDATE ops.migrations_lease SET version = 999")
+	s.call("", "migrate up").want(t, exitDone, "lease: nothing to do: version 999 is newer", "")
+	s.call("", "migrate version").want(t, exitDone, "lease: version 999, newer than", "")
+	s.call("", "migrate down --yes").want(t, exitError, "", "Hint: use the program that applied it\n")
+	s.call("", fmt.Sprintf("migrate force %d", latest)).want(t, exitDone, fmt.Sprintf("lease: recorded version %d\n", latest), "")
+	s.call("", "migrate down --yes").want(t, exitDone, "lease: reverted 1 authority\n", "")
+}
+
+func TestMigrateDownAsks(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	s.call("", "migrate up --line all").want(t, exitDone, "lease: applied 1 authority\n", "")
+	s.execute(`
+INSERT INTO ops.resource_lease (resource_id, owner_id, lease_id, request_id, fence, acquired_at, expires_at, ttl)
+SELECT 'r' || n, 'o', gen_random_uuid(), gen_random_uuid(), 1, now(), now(), '1s' FROM generate_series(1, 3) AS n`)
+	for _, answer := range []string{"", "n\n", "\n", "yess\n", "no"} {
+		r := s.call(answer, "migrate down")
+		r.want(t, exitError, "", "pglease: nothing was changed: answer y, or pass --yes\n")
+		if !strings.Contains(r.stderr, `"ops".resource_lease `) || !strings.Contains(r.stderr, "3 rows\n") ||
+			strings.Contains(r.stderr, "report") {
+			t.Errorf("it says of what it destroys: %s", r.stderr)
+		}
+	}
+	r := s.call("Y\n", "migrate down --line all")
+	r.want(t, exitDone, "lease: reverted 1 authority\n", "[y/N] ")
+	if !strings.HasPrefix(r.stdout, "report: reverted") {
+		t.Errorf("lines were not reverted in reverse: %s", r.stdout)
+	}
+	s.call("", "migrate version --line all").want(t, exitDone, "lease: version 0, behind", "")
+}
+
+// A person who presses Ctrl-C at the question has answered it.
+func TestMigrateDownInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	s.call("", "migrate up").want(t, exitDone, "applied", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	terminal, keyboard := io.Pipe()
+	t.Cleanup(func() { _ = keyboard.Close() })
+	var stdout bytes.Buffer
+	code := run(ctx, append([]string{"migrate", "down"}, s.args...), terminal, &stdout, onWrite(func(text string) {
+		if strings.Contains(text, "[y/N]") {
+			cancel()
+		}
+	}))
+	if code != exitError || stdout.Len() > 0 {
+		t.Errorf("exit code %d, stdout %q", code, stdout.String())
+	}
+	s.call("", "migrate version").want(t, exitDone, "the latest", "")
+}
+
+type onWrite func(text string)
+
+func (f onWrite) Write(p []byte) (int, error) {
+	f(string(p))
+	return len(p), nil
+}
+
+func TestMigrateSaysWhichStatement(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	s.execute("CREATE SCHEMA ops; CREATE TABLE ops.resource_lease ()")
+	r := s.call("", "migrate up")
+	r.want(t, exitError, "", `pglease: migrate lease up: version 1 (authority): ERROR: relation "resource_lease" already exists`)
+	r.want(t, exitError, "", "The statement at fault:\n    CREATE TABLE \"ops\".resource_lease (\n        resource_id ")
+	r.want(t, exitError, "", "Hint: if another tool applied this version, run: pglease migrate force --schema 'ops' 1\n")
+
+	s.execute("CREATE TABLE ops.migrations_lease (version bigint, dirty boolean); INSERT INTO ops.migrations_lease VALUES (1, true)")
+	s.call("", "migrate up").want(t, exitError, "", "Hint: look at the tables, then run: pglease migrate force --schema 'ops' 1\n")
+	s.call("", "migrate version").want(t, exitDone, "lease: version 1, half applied by another tool\n", "")
+	s.call("", "migrate force 99").want(t, exitError, "", "there is no such version")
+}
