@@ -1,9 +1,18 @@
 package pglease_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
-func TestMain(m *testing.M) { pgleasetest.Main(m) }
+// workerEnv makes the test binary a worker process.
+const workerEnv = "PGLEASE_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		os.Exit(runWorker(os.Stdin, os.Stdout))
+	}
+	pgleasetest.Main(m)
+}
