@@ -85,7 +85,7 @@ func TestKilledWaitersHoldNobodyUp_W4(t *testing.T) {
 	t.Cleanup(pool.Close)
 	holder, live := newClient(t, pool, pglease.Config{TTL: time.Hour}), newClient(t, pool, pglease.Config{TTL: time.Hour})
 	held := acquire(t, holder, "r")
-	const batch, processes = 10, 30
+	const batch, processes = 10, 100
 	waiters := 0
 	for range processes / batch { // not all at once: each needs connections while it starts
 		var workers []*worker
