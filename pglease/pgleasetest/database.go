@@ -76,7 +76,7 @@ func Pool(tb testing.TB, lines ...migrations.Line) *pgxpool.Pool {
 
 func open(tb testing.TB, config *pgxpool.Config) *pgxpool.Pool {
 	tb.Helper()
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(tb.Context()), config)
 	if err != nil {
 		tb.Fatalf("pgleasetest: %v", err)
 	}

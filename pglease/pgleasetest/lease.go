@@ -37,7 +37,7 @@ func ExpireLease(tb testing.TB, pool *pgxpool.Pool, resource string, opts ...Opt
 	if err != nil {
 		tb.Fatalf("pgleasetest: expire the lease on %q: %v", resource, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), databaseTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), databaseTime)
 	defer cancel()
 	tag, err := pool.Exec(ctx, s.SQL(expireLease), resource)
 	if err != nil {

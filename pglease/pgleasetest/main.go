@@ -46,7 +46,7 @@ func leaked(patience time.Duration) []string {
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}
-		time.Sleep(pause)
+		<-time.After(pause)
 	}
 }
 

@@ -43,18 +43,18 @@ func child(t *testing.T, name string, env ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestChildUsesPool(t *testing.T) {
+func TestChildUsesPool(t *testing.T) { //nolint:paralleltest // runs alone, in a process of its own
 	onlyAsChild(t)
 	checkMigrated(t, pgleasetest.Pool(t))
 }
 
-func TestChildFails(t *testing.T) {
+func TestChildFails(t *testing.T) { //nolint:paralleltest // runs alone, in a process of its own
 	onlyAsChild(t)
 	pgleasetest.Pool(t)
 	t.Error("on purpose")
 }
 
-func TestChildLeaks(t *testing.T) {
+func TestChildLeaks(t *testing.T) { //nolint:paralleltest // runs alone, in a process of its own
 	onlyAsChild(t)
 	go func() { select {} }()
 }
@@ -75,7 +75,7 @@ func givenServer(t *testing.T) (url string, conn *pgx.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	return server.URL(), conn
 }
 

@@ -157,7 +157,7 @@ func TestABatchRenewsWhatItCanAndSkipsTheLocked_L2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it only ends the lock
+	defer tx.Rollback(t.Context())
 	if _, err := tx.Exec(t.Context(), "SELECT FROM pglease.resource_lease WHERE resource_id = 'locked' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func benchOn(t *testing.T, pool *pgxpool.Pool) bench {
 	}
 	p := authority.NewPostgres(pool, s)
 	t.Cleanup(func() {
-		if err := p.Close(context.Background()); err != nil {
+		if err := p.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})

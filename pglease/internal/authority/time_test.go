@@ -32,7 +32,7 @@ func TestAGrantInAnOldTransactionHasItsFullTTL_T1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // the rows were read
+	defer tx.Rollback(t.Context())
 	const ttl = 200 * time.Millisecond
 	if _, err := tx.Exec(t.Context(), "SELECT pg_sleep(0.4)"); err != nil {
 		t.Fatal(err)
@@ -119,6 +119,7 @@ func TestServerIsolationDoesNotMatter_T4(t *testing.T) {
 
 // contend acquires and releases five times, trying until it is granted.
 func (b bench) contend(t *testing.T, client byte) {
+	t.Helper()
 	for round := range byte(5) {
 		r := authority.Request{Resource: "r", Owner: "w", TTL: ttl}
 		for try := 0; ; try++ {
@@ -199,7 +200,7 @@ func TestASyncCommitIsNotEnoughForAGrant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.Background()) //nolint:errcheck // end of the test
+	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // end of the test
 	s, err := schema.New("")
 	if err != nil {
 		t.Fatal(err)
