@@ -16,7 +16,7 @@ const (
 	testTime    = 2 * time.Second // for the client's own test ring to come back
 	leastPause  = 50 * time.Millisecond
 	mostPause   = 10 * time.Second
-	deafPause   = 5 * time.Minute // after a test ring did not come back: a pooler is in between
+	deafPause   = 5 * time.Minute // after a pooler was found in between
 	testTicket  = 0
 	rememberFor = time.Minute // an outage that is shorter does not start the pauses over
 )
@@ -166,7 +166,7 @@ func (e *ears) listen(ctx context.Context, session authority.Listener, err error
 				wait = leastPause
 			}
 		}
-		if errors.Is(err, errDeaf) {
+		if errors.Is(err, errDeaf) || errors.Is(err, authority.ErrPooled) {
 			wait = deafPause
 		}
 		if !pause(ctx, wait) {

@@ -3,6 +3,7 @@ package authority
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -25,17 +26,39 @@ type readCommitted struct {
 	pin *atomic.Bool
 }
 
+// legible has the session write times and intervals as pgx reads them where they come as text, as
+// they do in QueryExecModeExec and in the simple protocol.
+const legible = "SELECT set_config('DateStyle', 'ISO', true), set_config('IntervalStyle', 'postgres', true)"
+
+// isLegible tells whether it does so anyway. The server reports both settings with each change.
+func isLegible(c conn) bool {
+	direct, ok := c.(*pgx.Conn)
+	if !ok {
+		return true
+	}
+	date, interval := direct.PgConn().ParameterStatus("DateStyle"), direct.PgConn().ParameterStatus("IntervalStyle")
+	return (date == "" || strings.HasPrefix(date, "ISO")) && (interval == "" || interval == "postgres")
+}
+
+func (r readCommitted) bare() bool { return !r.pin.Load() && isLegible(r.conn) }
+
 func (r readCommitted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if !r.pin.Load() {
+	if r.bare() {
 		return r.conn.Query(ctx, sql, args...)
 	}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	if !isLegible(r.conn) {
+		b.Queue(legible)
+	}
+	before := b.Len()
 	b.Queue(sql, args...)
 	b.Queue("COMMIT")
 	results := r.SendBatch(ctx, b)
-	if _, err := results.Exec(); err != nil {
-		return nil, errors.Join(err, ignoreSame(err, results.Close()))
+	for range before {
+		if _, err := results.Exec(); err != nil {
+			return nil, errors.Join(err, ignoreSame(err, results.Close()))
+		}
 	}
 	rows, err := results.Query()
 	if err != nil {
@@ -45,7 +68,7 @@ func (r readCommitted) Query(ctx context.Context, sql string, args ...any) (pgx.
 }
 
 func (r readCommitted) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if !r.pin.Load() {
+	if r.bare() {
 		return r.conn.QueryRow(ctx, sql, args...)
 	}
 	rows, err := r.Query(ctx, sql, args...)

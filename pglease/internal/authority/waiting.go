@@ -35,6 +35,9 @@ func (p *Postgres) fresh(ctx context.Context, resource string, statement func(le
 	}
 	return p.onPool(ctx, func(c *pgx.Conn) error {
 		return pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, legible); err != nil {
+				return err
+			}
 			if _, err := p.queries.LockResource(ctx, p.schema.On(tx), resource); err != nil {
 				return err
 			}
