@@ -2,7 +2,11 @@ package pglease
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pglease/pglease/pglease/fence"
 )
@@ -13,6 +17,7 @@ const maxDescribed = 10_000
 // A Description is what the database shows of a resource at one moment.
 type Description struct {
 	Resource  string
+	Token     fence.Token   // of the current tenure, or of the last one
 	Held      bool
 	Owner     string        // of the current tenure, or of the last one
 	Fence     int64         // likewise; 0 where the resource was never acquired
@@ -59,7 +64,7 @@ func (c *Client) Describe(ctx context.Context, resource string) (Description, er
 		return Description{}, &Error{Op: "describe", Resource: resource, Err: err}
 	}
 	d := Description{
-		Resource: resource, Held: seen.Current, Owner: seen.Owner, Fence: seen.Token.Fence(), Since: seen.Since, MeanHold: seen.MeanHold,
+		Resource: resource, Token: seen.Token, Held: seen.Current, Owner: seen.Owner, Fence: seen.Token.Fence(), Since: seen.Since, MeanHold: seen.MeanHold,
 	}
 	if d.Held {
 		d.Remaining = max(seen.Remaining, 0)
@@ -72,4 +77,35 @@ func (c *Client) Describe(ctx context.Context, resource string) (Description, er
 		d.Line = append(d.Line, in)
 	}
 	return d, nil
+}
+
+// MaxReasonLength is in bytes.
+const MaxReasonLength = 1024
+
+// Break ends another owner's lease: exactly the one that was seen, for a reason that is kept in the
+// history beside by, the name of who did it. It does not stop the owner's work, which learns of it
+// at its next renewal; only the fence does. Who waits is served at once.
+//
+// The error matches ErrNotHeld when that lease is over already: look again.
+func (c *Client) Break(ctx context.Context, seen Description, by, reason string) error {
+	err := errors.Join(
+		checkOwner(by), refuse(by == "", "who breaks the lease is not named"),
+		refuse(reason == "" || len(reason) > MaxReasonLength, "the reason has %d bytes, not 1 to %d", len(reason), MaxReasonLength),
+		refuse(!utf8.ValidString(reason) || strings.ContainsRune(reason, 0), "the reason is not valid UTF-8 without NUL"),
+		refuse(seen.Token.IsZero(), "there was no lease to be seen"))
+	if err != nil {
+		return &Error{Op: "break", Resource: seen.Resource, Err: fmt.Errorf("%w: %w", ErrInvalidConfig, err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
+	defer cancel()
+	sent := time.Now()
+	broken, next, err := c.auth.Break(ctx, seen.Token, by, reason)
+	c.line.serve(ctx, sent, next)
+	if err == nil && !broken {
+		err = ErrNotHeld
+	}
+	if err != nil {
+		return &Error{Op: "break", Resource: seen.Resource, Err: err}
+	}
+	return nil
 }

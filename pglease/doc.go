@@ -52,6 +52,27 @@
 // On Linux the monotonic clock of Go stands still while the whole machine is suspended. After
 // that, a lease may look trusted that the database has given to another. The fence covers this.
 //
+// # Waiting in line
+//
+// Acquire takes a place in line when the resource is held. A release serves the line in its own
+// commit: the first waiter that lives gets the next lease, with the next fence, so the resource is
+// never free in between and nobody barges in. Waiters that died, gave up or are past their deadline
+// are passed over in the same statement. Whether a client lives is known from an advisory lock that
+// its listening session holds, which the server frees when the process is gone, and from a beat, for
+// one that is frozen or cut off.
+//
+//	holder                     database                           next in line
+//	Release -----------------> ends the tenure, records it,
+//	                           grants to the next: fence 43
+//	        <----------------- answer, with whom to tell
+//	ring ---------------------------------------------------------> reads its grant, and holds it
+//
+// Joining and releasing both hold the resource's row, and the row counts who waits: a release that
+// comes after a join cannot miss it. The ring is only a hint. It is a notification on the waiting
+// client's own channel, sent after the commit, and only when somebody waits; where it is lost or
+// cannot be had, the waiter looks by itself. A holder that dies is replaced when its lease ends: the
+// first in line watches that moment.
+//
 // # What happens at each failure
 //
 //	The process is paused         Its first question to the Lease after that is answered Lost.

@@ -41,6 +41,9 @@ var (
 	// (Config.MaxWaiting). The caller has nothing and is not in line.
 	ErrQueueFull = errors.New("too many wait")
 
+	// ErrNotHeld: the lease that was to be broken is over already. Nothing was changed.
+	ErrNotHeld = errors.New("not held any more")
+
 	// ErrNoSuccessor: nobody of the given name waits for the resource. The lease is kept.
 	ErrNoSuccessor = errors.New("no such waiter")
 

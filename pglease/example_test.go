@@ -83,3 +83,25 @@ func ExampleClient_TryAcquire() {
 	}
 	defer lease.Release(ctx)
 }
+
+// Wait in line, for a bounded time, and see one's place.
+func ExampleClient_Acquire() {
+	var (
+		ctx    context.Context
+		client *pglease.Client
+	)
+	id := pglease.NewRequestID()
+	lease, err := client.Acquire(ctx, "tenant/acme/sync", pglease.WithRequestID(id), pglease.WithMaxWait(time.Minute))
+	switch {
+	case errors.Is(err, pglease.ErrQueueFull):
+		log.Print("too many wait already")
+	case errors.Is(err, pglease.ErrHeld): // the minute is over
+		if seen, err := client.Describe(ctx, "tenant/acme/sync"); err == nil {
+			log.Printf("held by %s, %d wait", seen.Owner, len(seen.Line))
+		}
+	case err != nil:
+		log.Print(err)
+	default:
+		defer lease.Release(ctx)
+	}
+}

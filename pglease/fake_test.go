@@ -205,6 +205,10 @@ func (f *fakeAuthority) Listen(ctx context.Context, _ authority.ID) (authority.L
 	return nil, errors.Join(errSilent, f.enter(ctx, "listen"))
 }
 
+func (f *fakeAuthority) Break(ctx context.Context, _ fence.Token, _, _ string) (bool, authority.Handover, error) {
+	return false, authority.Handover{}, f.enter(ctx, "break")
+}
+
 func (f *fakeAuthority) Describe(ctx context.Context, _ string, _ int) (authority.Description, error) {
 	return authority.Description{}, f.enter(ctx, "describe")
 }

@@ -238,3 +238,44 @@ func TestDescribeTellsThePlaceInLine(t *testing.T) {
 		release(t, (<-w).lease)
 	}
 }
+
+// TestAnOperatorBreaksALease_O5: one exact lease, with a reason, on record; the fence moves forward and
+// the first in line is served.
+func TestAnOperatorBreaksALease_O5(t *testing.T) {
+	t.Parallel()
+	pool := pgleasetest.Pool(t)
+	holder := newClient(t, pool, pglease.Config{TTL: 2 * time.Second, RenewEvery: 100 * time.Millisecond})
+	waiter, operator := newClient(t, pool, pglease.Config{}), newClient(t, pool, pglease.Config{})
+	held := acquire(t, holder, "r")
+	waiting := waitFor(t.Context(), waiter, "r")
+	inLine(t, pool, "r", 1)
+	seen, err := operator.Describe(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range []string{"", "a\x00b", string(make([]byte, pglease.MaxReasonLength+1))} {
+		if err := operator.Break(t.Context(), seen, "ada", reason); !errors.Is(err, pglease.ErrInvalidConfig) {
+			t.Errorf("Break for the reason %.10q: %v", reason, err)
+		}
+	}
+	if err := operator.Break(t.Context(), seen, "ada", "the host is on fire"); err != nil {
+		t.Fatal(err)
+	}
+	next := <-waiting
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	if order, err := held.Token().Compare(next.lease.Token()); err != nil || order >= 0 {
+		t.Errorf("fences %d, %d", held.Token().Fence(), next.lease.Token().Fence())
+	}
+	<-held.Done()
+	var lost *pglease.LostError
+	if err := held.Err(); !errors.As(err, &lost) || !errors.Is(err, pglease.ErrBroken) || lost.By != "ada" || lost.Reason != "the host is on fire" {
+		t.Errorf("the holder learns: %v", err)
+	}
+	if err := operator.Break(t.Context(), seen, "ada", "again"); !errors.Is(err, pglease.ErrNotHeld) {
+		t.Errorf("the same Break again: %v", err)
+	}
+	wantState(t, next.lease, pglease.Held)
+	release(t, next.lease)
+}

@@ -95,6 +95,10 @@ type Line interface {
 	// Listen opens a session that hears rings for the client.
 	Listen(ctx context.Context, client ID) (Listener, error)
 
+	// Break ends another's lease for a person's reason, and serves the line. It tells whether the
+	// lease was still current.
+	Break(ctx context.Context, lease fence.Token, by, reason string) (broken bool, next Handover, err error)
+
 	// Describe reads a resource and at most limit of those who wait for it.
 	Describe(ctx context.Context, resource string, limit int) (Description, error)
 }

@@ -162,6 +162,25 @@ func (p *Postgres) Farewell(ctx context.Context, client ID) error {
 	return p.onPool(ctx, func(c *pgx.Conn) error { return p.queries.Farewell(ctx, p.on(c), uuid(client)) })
 }
 
+// Break implements Line.
+func (p *Postgres) Break(ctx context.Context, lease fence.Token, by, reason string) (broken bool, next Handover, err error) {
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		_, err := p.queries.BreakLease(ctx, p.on(c), leasedb.BreakLeaseParams{
+			ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()), EndedBy: by, Reason: reason,
+		})
+		broken = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	if err != nil || !broken {
+		return false, Handover{}, err
+	}
+	next, err = p.Promote(ctx, lease.Resource())
+	return true, next, err
+}
+
 // Describe implements Line.
 func (p *Postgres) Describe(ctx context.Context, resource string, limit int) (d Description, err error) {
 	err = p.onPool(ctx, func(c *pgx.Conn) error {
