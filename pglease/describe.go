@@ -17,7 +17,7 @@ const maxDescribed = 10_000
 // A Description is what the database shows of a resource at one moment.
 type Description struct {
 	Resource  string
-	Token     fence.Token   // of the current tenure, or of the last one
+	Token     fence.Token // of the current tenure, or of the last one
 	Held      bool
 	Owner     string        // of the current tenure, or of the last one
 	Fence     int64         // likewise; 0 where the resource was never acquired
