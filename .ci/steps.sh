@@ -18,6 +18,8 @@ pgrep                              procps
 jq                                 jq
 shellcheck                         shellcheck
 /usr/lib/postgresql/*/bin/initdb   postgresql
+/usr/sbin/pgbouncer                pgbouncer
+/usr/lib/*/faketime/libfaketime.so.1 libfaketime
 END
   if ((${#wanted[@]} == 0)); then
     echo "note: nothing to install"

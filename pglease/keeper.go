@@ -204,9 +204,13 @@ func (k *keeper) send(ctx context.Context, flying []*Lease) (left []*Lease, err 
 
 // inquire tells the leases that a renewal left out apart: over, or only locked by somebody.
 func (k *keeper) inquire(ctx context.Context, left []*Lease) error {
+	sent := time.Now()
 	ends, err := k.auth.Ends(ctx, tokens(left))
 	if err != nil {
 		return err
+	}
+	if len(ends) > 0 {
+		k.heard(sent, ends[0].DatabaseTime) // a renewal of leases that a step has ended tells no time
 	}
 	byID := make(map[fence.LeaseID]authority.End, len(ends))
 	for _, e := range ends {

@@ -15,7 +15,6 @@ const (
 var (
 	Alive     = alive
 	Children  = children
-	FreePort  = freePort
 	Sweep     = sweep
 	UnpackNPM = unpackNPM
 )

@@ -25,6 +25,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -54,6 +55,10 @@ type Options struct {
 	// Settings are further parameters of the server. They win over everything else here.
 	Settings map[string]string
 
+	// Env is put into the server's environment, as in "NAME=value". Of the caller's environment the
+	// server gets nothing.
+	Env []string
+
 	// Fresh runs initdb for this server instead of copying a cluster that was made earlier. It
 	// takes about a second longer, and gives the server a system identifier of its own; copies
 	// share theirs.
@@ -76,7 +81,7 @@ func (o Options) filled() (Options, error) {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = defaultMaxConnections
 	}
-	o.Settings = maps.Clone(o.Settings)
+	o.Settings, o.Env = maps.Clone(o.Settings), slices.Clone(o.Env)
 
 	var errs []error
 	if o.MaxConnections < 0 {

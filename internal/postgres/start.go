@@ -14,11 +14,24 @@ import (
 	"time"
 )
 
-// startFrom makes a cluster and runs it. Whatever was made is removed when that fails.
-func startFrom(ctx context.Context, bin binaries, who account, opts Options) (_ *Server, err error) {
+// startFrom makes a cluster and runs it.
+func startFrom(ctx context.Context, bin binaries, who account, opts Options) (*Server, error) {
 	p := &private{bin: bin, who: who, options: opts}
+	return p.raise(ctx,
+		func() error { return makeCluster(ctx, bin, who, opts.Fresh, p.dataDir()) },
+		func() (string, error) { return p.closeDoor(ctx) })
+}
+
+// raise makes a directory, has data put into it, and runs a server on that. Whatever was made is
+// removed when that fails.
+func (p *private) raise(ctx context.Context, makeData func() error, door func() (url string, err error)) (_ *Server, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start Postgres: %w", err)
+		}
+	}()
 	if err := p.makeBase(); err != nil {
-		return nil, fmt.Errorf("start Postgres: %w", err)
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -28,17 +41,17 @@ func startFrom(ctx context.Context, bin binaries, who account, opts Options) (_ 
 			_ = p.remove()
 		}
 	}()
-	if err := makeCluster(ctx, bin, who, opts.Fresh, p.dataDir()); err != nil {
-		return nil, fmt.Errorf("start Postgres: %w", err)
+	if err := makeData(); err != nil {
+		return nil, err
 	}
 	if err := p.runOnFreePort(ctx); err != nil {
-		return nil, fmt.Errorf("start Postgres: %w", err)
+		return nil, err
 	}
-	url, err := p.closeDoor(ctx)
+	url, err := door()
 	if err != nil {
-		return nil, fmt.Errorf("start Postgres: %w", err)
+		return nil, err
 	}
-	return &Server{url: url, source: bin.String(), private: p}, nil
+	return &Server{url: url, source: p.bin.String(), private: p}, nil
 }
 
 // makeBase makes the directory of the server and locks it, in this order: sweep leaves young
@@ -98,6 +111,7 @@ func (p *private) run(ctx context.Context) error {
 	// Not ctx: the server outlives this call.
 	cmd := p.who.command(context.WithoutCancel(ctx), p.base, p.bin.path("postgres"), p.arguments()...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(cmd.Env, p.options.Env...)
 	if p.process, err = launch(cmd); err != nil {
 		return err
 	}
@@ -138,7 +152,7 @@ func (p *private) awaitReady(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		pid, state := lockFile(p.dataDir())
-		if state == "ready" && pid == p.process.cmd.Process.Pid {
+		if (state == "ready" || state == "standby") && pid == p.process.cmd.Process.Pid {
 			return nil
 		}
 		select {

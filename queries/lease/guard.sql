@@ -35,8 +35,8 @@ FROM bounds AS b;
 
 -- name: BoundTx :one
 -- BoundTx bounds the transaction as Guard does, by a time that the client knows, and reads no row:
--- under REPEATABLE READ a second look at the lease would fail once it had been renewed. It always
--- has one row.
+-- under REPEATABLE READ a second look at the lease would not see that it had been renewed. It
+-- always has one row.
 WITH bounds AS MATERIALIZED (
     SELECT greatest(sqlc.arg(remaining)::interval, interval '1 millisecond') AS bound,
            nullif(current_setting('lock_timeout')::interval, interval '0') AS lock_now,

@@ -32,7 +32,8 @@ SELECT d.lease_id::uuid AS lease_id,
                               ELSE 'expired' END)::text AS ended,
        (l.lease_id IS NULL)::boolean AS taken,
        coalesce(h.ended_by, '')::text AS ended_by,
-       coalesce(h.reason, '')::text AS reason
+       coalesce(h.reason, '')::text AS reason,
+       clock_timestamp()::timestamptz AS database_time
 FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(leases)::uuid[]), unnest(sqlc.arg(fences)::bigint[])) AS d(resource_id, lease_id, fence)
 LEFT JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id AND l.lease_id = d.lease_id
 LEFT JOIN /*schema.*/lease_history AS h ON h.resource_id = d.resource_id AND h.fence = d.fence AND h.lease_id = d.lease_id;

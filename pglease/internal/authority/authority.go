@@ -72,14 +72,16 @@ const (
 )
 
 // End tells what became of a lease that a renewal did not touch. Current means that it lives on
-// and its row was only locked. Taken means that the resource has been granted to another since.
+// and its row was only locked. Taken means that the resource has been granted to another since. Only
+// Ends tells the DatabaseTime.
 type End struct {
-	Lease   fence.LeaseID
-	Current bool
-	Ended   string
-	Taken   bool
-	By      string
-	Reason  string
+	Lease        fence.LeaseID
+	Current      bool
+	Ended        string
+	Taken        bool
+	By           string
+	Reason       string
+	DatabaseTime time.Time
 }
 
 // Authority is the database as the client sees it. Every method is one attempt, bounded by its

@@ -144,7 +144,10 @@ func (p *Postgres) ends(ctx context.Context, on conn, leases []fence.Token) ([]E
 	}
 	ends := make([]End, len(rows))
 	for i, row := range rows {
-		ends[i] = End{Lease: row.LeaseID.Bytes, Current: row.Current, Ended: row.Ended, Taken: row.Taken, By: row.EndedBy, Reason: row.Reason}
+		ends[i] = End{
+			Lease: row.LeaseID.Bytes, Current: row.Current, Ended: row.Ended, Taken: row.Taken, By: row.EndedBy, Reason: row.Reason,
+			DatabaseTime: row.DatabaseTime,
+		}
 	}
 	return ends, nil
 }

@@ -29,8 +29,8 @@ type BoundTxRow struct {
 }
 
 // BoundTx bounds the transaction as Guard does, by a time that the client knows, and reads no row:
-// under REPEATABLE READ a second look at the lease would fail once it had been renewed. It always
-// has one row.
+// under REPEATABLE READ a second look at the lease would not see that it had been renewed. It
+// always has one row.
 func (q *Queries) BoundTx(ctx context.Context, db DBTX, remaining time.Duration) (BoundTxRow, error) {
 	row := db.QueryRow(ctx, boundTx, remaining)
 	var i BoundTxRow

@@ -20,7 +20,8 @@ SELECT d.lease_id::uuid AS lease_id,
                               ELSE 'expired' END)::text AS ended,
        (l.lease_id IS NULL)::boolean AS taken,
        coalesce(h.ended_by, '')::text AS ended_by,
-       coalesce(h.reason, '')::text AS reason
+       coalesce(h.reason, '')::text AS reason,
+       clock_timestamp()::timestamptz AS database_time
 FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[]), unnest($3::bigint[])) AS d(resource_id, lease_id, fence)
 LEFT JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id AND l.lease_id = d.lease_id
 LEFT JOIN /*schema.*/lease_history AS h ON h.resource_id = d.resource_id AND h.fence = d.fence AND h.lease_id = d.lease_id
@@ -33,12 +34,13 @@ type LeaseStatesParams struct {
 }
 
 type LeaseStatesRow struct {
-	LeaseID pgtype.UUID
-	Current bool
-	Ended   string
-	Taken   bool
-	EndedBy string
-	Reason  string
+	LeaseID      pgtype.UUID
+	Current      bool
+	Ended        string
+	Taken        bool
+	EndedBy      string
+	Reason       string
+	DatabaseTime time.Time
 }
 
 // LeaseStates tells, for leases that a renewal did not touch, whether each is still current (its
@@ -61,6 +63,7 @@ func (q *Queries) LeaseStates(ctx context.Context, db DBTX, arg LeaseStatesParam
 			&i.Taken,
 			&i.EndedBy,
 			&i.Reason,
+			&i.DatabaseTime,
 		); err != nil {
 			return nil, err
 		}
