@@ -25,8 +25,9 @@ var (
 	// ErrNotAdmitted: too little trust is left to begin the unit of work. The lease is not lost.
 	ErrNotAdmitted = errors.New("too little of the lease is left")
 
-	// ErrUnknownOutcome: the request may have been granted. Only a call with WithRequestID returns
-	// it; calling again with the same id resolves it, otherwise the lease ends with its TTL.
+	// ErrUnknownOutcome: the request may have been granted, or may have a place in line. Only a call
+	// with WithRequestID returns it; calling again with the same id resolves it. Otherwise a lease
+	// that it was granted ends with its TTL.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 
 	// ErrRequestSpent: this request id was granted before and that lease is over, or the request

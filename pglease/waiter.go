@@ -61,7 +61,7 @@ func (c *Client) waitInLine(ctx context.Context, r *request, held error) (*Lease
 // join takes a place, or the resource if it has become free. A nil lease and a nil error mean that
 // the place is taken.
 func (c *Client) join(ctx context.Context, r *request, p *place) (*Lease, error) {
-	j := authority.JoinRequest{Request: r.Request, Client: c.line.id, MaxWaiting: c.config.MaxWaiters}
+	j := authority.JoinRequest{Request: r.Request, Client: c.line.id, MaxWaiting: c.config.MaxWaiters, Again: r.named}
 	var err error
 	for try := range attempts {
 		if try > 0 && !pause(ctx, c.config.RequestTimeout/100<<try) {

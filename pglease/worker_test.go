@@ -1,9 +1,9 @@
 package pglease_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,7 +20,7 @@ import (
 )
 
 // workerOrder tells a worker process what to do: wait for the resource so many times at once, and
-// release it as soon as it is served.
+// release it as soon as it is served; or, with no waiters, hold it until told to go on, and write.
 type workerOrder struct {
 	URL      string
 	Resource string
@@ -32,6 +33,10 @@ type workerReport struct {
 	Statements int64
 	Looks      int64
 	Err        string
+
+	Token string // of the holder
+	State string // as it saw its lease when it went on
+	Wrote int64  // rows of the protected resource that its write changed
 }
 
 // statements counts what the process sends, on all of its connections.
@@ -57,7 +62,12 @@ func runWorker(stdin io.Reader, stdout io.Writer) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	report := work(context.Background(), order)
+	report := workerReport{}
+	if order.Waiters == 0 {
+		report = holdAndWrite(context.Background(), order, decoder, json.NewEncoder(stdout))
+	} else {
+		report = work(context.Background(), order)
+	}
 	if err := json.NewEncoder(stdout).Encode(report); err != nil {
 		return 1
 	}
@@ -106,10 +116,40 @@ func work(ctx context.Context, order workerOrder) (report workerReport) {
 	return report
 }
 
+// holdAndWrite acquires, says so, reads one word, and then asks its lease and writes, in this order.
+func holdAndWrite(ctx context.Context, order workerOrder, in *json.Decoder, out *json.Encoder) workerReport {
+	pool, err := pgxpool.New(ctx, order.URL)
+	if err != nil {
+		return workerReport{Err: err.Error()}
+	}
+	defer pool.Close()
+	client, err := pglease.New(ctx, pool, pglease.Config{TTL: time.Second})
+	if err != nil {
+		return workerReport{Err: err.Error()}
+	}
+	lease, err := client.Acquire(ctx, order.Resource)
+	if err != nil {
+		return workerReport{Err: err.Error()}
+	}
+	report := workerReport{Token: lease.Token().String()}
+	var goOn string
+	if err := errors.Join(out.Encode(report), in.Decode(&goOn)); err != nil {
+		return workerReport{Err: err.Error()}
+	}
+	report.State = lease.State().String()
+	tag, err := pool.Exec(ctx, "UPDATE protected SET body = 'the holder''s', greatest_fence = $1 WHERE greatest_fence < $1", lease.Token().Fence())
+	if err != nil {
+		report.Err = err.Error()
+	}
+	report.Wrote = tag.RowsAffected()
+	return report
+}
+
 // worker is a process that runs runWorker.
 type worker struct {
 	cmd *exec.Cmd
-	out *bufio.Reader
+	in  *json.Encoder
+	out *json.Decoder
 }
 
 func startWorker(t *testing.T, order workerOrder) *worker {
@@ -128,10 +168,10 @@ func startWorker(t *testing.T, order workerOrder) *worker {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.NewEncoder(stdin).Encode(order); err != nil {
+	w := &worker{cmd: cmd, in: json.NewEncoder(stdin), out: json.NewDecoder(stdout)}
+	if err := w.in.Encode(order); err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{cmd: cmd, out: bufio.NewReader(stdout)}
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			_ = cmd.Process.Kill()
@@ -144,7 +184,7 @@ func startWorker(t *testing.T, order workerOrder) *worker {
 // report waits for the end of the process.
 func (w *worker) report(t *testing.T) (r workerReport) {
 	t.Helper()
-	if err := json.NewDecoder(w.out).Decode(&r); err != nil {
+	if err := w.out.Decode(&r); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.cmd.Wait(); err != nil {

@@ -14,27 +14,21 @@ import (
 // What went wrong in systems like this one, and is tried on ours. The name of each test of a case
 // ends in its number, as in TestRenewalAfterTakeover_I1, or in several, _U1_U2.
 var fieldCases = map[string]string{
-	"I1": "an owner renews after another took over",
-	"I2": "a delayed renewal arrives while the resource is free again",
-	"I3": "a release is repeated, late, or by an owner that lost the lease",
-	"I4": "two processes have the same owner name, or one restarts before its old lease expired",
-	"I5": "two goroutines of one client acquire the same resource",
-	"U1": "an acquire commits and its reply is lost",
-	"U2": "a renewal is applied and its reply is lost",
-	"U3": "a release fails because its context had ended, and is repeated",
-	"U4": "a wait times out",
-	"T1": "an acquire runs in a transaction older than the TTL",
-	"T2": "an acquire waits for a row lock",
-	"T3": "the clock of the client is an hour off",
-	"T4": "the database's default isolation is serializable",
-	"T7": "a few rows are renewed 20,000 times",
-	"T8": "names are empty, long, not text, or look alike",
-	"O1": "ten migrators start at once, and one is killed half way",
-	"O2": "the service uses golang-migrate itself",
-}
-
-// Further cases that a test may name. One that a test must name belongs above.
-var furtherCases = map[string]string{
+	"I1":  "an owner renews after another took over",
+	"I2":  "a delayed renewal arrives while the resource is free again",
+	"I3":  "a release is repeated, late, or by an owner that lost the lease",
+	"I4":  "two processes have the same owner name, or one restarts before its old lease expired",
+	"I5":  "two goroutines of one client acquire the same resource",
+	"U1":  "an acquire commits and its reply is lost",
+	"U2":  "a renewal is applied and its reply is lost",
+	"U3":  "a release fails because its context had ended, and is repeated",
+	"U4":  "a wait times out",
+	"T1":  "an acquire runs in a transaction older than the TTL",
+	"T2":  "an acquire waits for a row lock",
+	"T3":  "the clock of the client is an hour off",
+	"T4":  "the database's default isolation is serializable",
+	"T7":  "a few rows are renewed 20,000 times",
+	"T8":  "names are empty, long, not text, or look alike",
 	"I6":  "the connection dies between renewals, or Postgres restarts",
 	"I7":  "the context of the acquire ends long before the lease",
 	"I8":  "a release while a renewal is in flight, or right after the acquire",
@@ -58,14 +52,20 @@ var furtherCases = map[string]string{
 	"W5":  "the listening session is killed, silent or refused",
 	"W6":  "a long resource name in a notification",
 	"W7":  "a waiter's queue entry disappears",
-	"J1":  "200 workers claim 10,000 jobs",
-	"J2":  "a worker that was given up for dead completes its job",
-	"J3":  "a job kills its worker every time",
-	"J4":  "a worker is killed",
-	"J5":  "a retry meets a queued job with the same unique key",
-	"O3":  "a transaction pooler in front of Postgres",
-	"O4":  "a command that runs under a lease loses it",
-	"O5":  "an operator frees a stuck resource",
+	"O1":  "ten migrators start at once, and one is killed half way",
+	"O2":  "the service uses golang-migrate itself",
+}
+
+// Further cases that a test may name. One that a test must name belongs above.
+var furtherCases = map[string]string{
+	"J1": "200 workers claim 10,000 jobs",
+	"J2": "a worker that was given up for dead completes its job",
+	"J3": "a job kills its worker every time",
+	"J4": "a worker is killed",
+	"J5": "a retry meets a queued job with the same unique key",
+	"O3": "a transaction pooler in front of Postgres",
+	"O4": "a command that runs under a lease loses it",
+	"O5": "an operator frees a stuck resource",
 }
 
 func TestFieldCasesAreTested(t *testing.T) {

@@ -1,0 +1,71 @@
+//go:build unix
+
+package pglease_test
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglease/pglease/pglease"
+	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/pgleasetest"
+)
+
+// TestAHolderThatWasFrozen_I11: stopped beyond its TTL, while another takes over and writes.
+//
+//	holder (process)        test
+//	acquires
+//	SIGSTOP  <------------
+//	                        waits in line, is granted at the expiry, writes
+//	(word in its pipe) <---
+//	SIGCONT  <------------
+//	asks its lease: LOST
+//	writes all the same: the resource refuses
+func TestAHolderThatWasFrozen_I11(t *testing.T) {
+	t.Parallel()
+	url := pgleasetest.URL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if _, err := pool.Exec(t.Context(), "CREATE TABLE protected (body text, greatest_fence bigint); INSERT INTO protected VALUES ('', 0)"); err != nil {
+		t.Fatal(err)
+	}
+	holder := startWorker(t, workerOrder{URL: url, Resource: "r"})
+	var acquired workerReport
+	if err := holder.out.Decode(&acquired); err != nil || acquired.Err != "" {
+		t.Fatal(err, acquired.Err)
+	}
+	if err := holder.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := newClient(t, pool, pglease.Config{}).Acquire(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale, err := fence.Parse(acquired.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if order, err := stale.Compare(lease.Token()); err != nil || order >= 0 {
+		t.Errorf("token %v, then %v", stale, lease.Token())
+	}
+	tag, err := pool.Exec(t.Context(), "UPDATE protected SET body = 'the next owner''s', greatest_fence = $1 WHERE greatest_fence < $1", lease.Token().Fence())
+	if err != nil || tag.RowsAffected() != 1 {
+		t.Fatal(tag, err)
+	}
+	if err := holder.in.Encode("go on"); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	report := holder.report(t)
+	if report.State != pglease.Lost.String() || report.Wrote != 0 {
+		t.Errorf("the holder saw its lease %s and wrote %d rows", report.State, report.Wrote)
+	}
+	release(t, lease)
+}
