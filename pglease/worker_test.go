@@ -62,7 +62,7 @@ func runWorker(stdin io.Reader, stdout io.Writer) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	report := workerReport{}
+	var report workerReport
 	if order.Waiters == 0 {
 		report = holdAndWrite(context.Background(), order, decoder, json.NewEncoder(stdout))
 	} else {
