@@ -127,11 +127,10 @@ func killOneOfTen(t *testing.T, lock string, sessionToo bool) {
 	}
 }
 
+// endVictim ends the session of the killed process. The server may have noticed the death itself by
+// then, within client_connection_check_interval: no session is left to be ended.
 func endVictim(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	ended := value[bool](t, pool, `
+	execute(t, pool, `
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'victim'`)
-	if !ended {
-		t.Error("the victim's session was not ended")
-	}
 }

@@ -3,7 +3,11 @@ package reportstore
 import (
 	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglease/pglease/internal/schema"
 	"github.com/pglease/pglease/pglease/fence"
 )
 
@@ -19,6 +23,11 @@ var (
 
 	// ErrInvalidReport says that a field is out of its bounds. Nothing was sent.
 	ErrInvalidReport = errors.New("invalid report")
+
+	// ErrSchema says that the tables are not there, or not all of them, in the schema that the Config
+	// names. The text names the command that makes them. Nothing was written, and a call within a
+	// transaction has ended that transaction.
+	ErrSchema = errors.New("database schema does not fit")
 )
 
 // An Error tells which operation on which report an error belongs to. Every error of a Store's
@@ -35,6 +44,23 @@ func (e *Error) Error() string { return fmt.Sprintf("reportstore: %s %q: %v", e.
 
 // Unwrap returns the error below.
 func (e *Error) Unwrap() error { return e.Err }
+
+// wrap gives err its context. A missing table becomes ErrSchema.
+func (s *Store) wrap(op, report string, err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000") { // undefined table, schema
+		err = fmt.Errorf("%w; run: pglease migrate up --line report%s: %w", ErrSchema, s.schemaFlag(), err)
+	}
+	return &Error{Op: op, Report: report, Err: err}
+}
+
+// schemaFlag is what leads the operator's tool to the same schema, quoted for a shell.
+func (s *Store) schemaFlag() string {
+	if s.schema.Name() == schema.Default {
+		return ""
+	}
+	return " --schema '" + strings.ReplaceAll(s.schema.Name(), "'", `'\''`) + "'"
+}
 
 // A StaleOwnerError matches fence.ErrStaleOwner: the report has accepted another owner's token that
 // is newer than this one, and this call changed nothing. Calling again cannot help; only a new
@@ -64,6 +90,14 @@ func (e *StaleOwnerError) Error() string {
 
 // Is matches fence.ErrStaleOwner.
 func (e *StaleOwnerError) Is(target error) bool { return target == fence.ErrStaleOwner }
+
+// Unwrap says the same in the words of package fence, for fence.AsStale.
+func (e *StaleOwnerError) Unwrap() error {
+	return &fence.StaleError{
+		Resource: e.Token.Resource(), Fence: e.Token.Fence(), LeaseID: e.Token.LeaseID(),
+		GreatestFence: e.GreatestFence, GreatestLeaseID: e.GreatestLeaseID, GreatestOwner: e.GreatestOwner,
+	}
+}
 
 // A ConflictError matches ErrConflict.
 type ConflictError struct {

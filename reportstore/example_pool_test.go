@@ -1,6 +1,7 @@
 package reportstore_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,12 +12,14 @@ import (
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
-// exampleTB stands in for the test that an example does not have.
+// exampleTB stands in for the test that an example does not have. Of the TB inside, which is nil,
+// only the type is of use: what package pgleasetest calls is below.
 type exampleTB struct {
 	testing.TB
 	cleanups []func()
 }
 
+func (*exampleTB) Context() context.Context          { return context.Background() }
 func (*exampleTB) Helper()                           {}
 func (*exampleTB) Failed() bool                      { return false }
 func (*exampleTB) Name() string                      { return "Example" }

@@ -46,7 +46,7 @@ func TestItPools(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, pooler.Log())
 		}
-		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 		if err := conn.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pids[i]); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 const StaleState = "PGF01"
 
 // How a current token's command may still be refused: the second level of the rule. The command
-// was not applied; a token that is newer than the watermark has raised it all the same.
+// was not applied.
 var (
 	// ErrConflict: the resource is not at the version that the command expects.
 	ErrConflict = errors.New("version conflict")
@@ -21,6 +21,34 @@ var (
 	// ErrOutOfOrder: the token's owner has sent a later command already.
 	ErrOutOfOrder = errors.New("command out of order")
 )
+
+// What else a call may find.
+var (
+	// ErrNotFound: the resource has seen no token, or the table has no such row.
+	ErrNotFound = errors.New("not found")
+
+	// ErrInvalidOp: a field is out of its bounds. Nothing was sent.
+	ErrInvalidOp = errors.New("invalid command")
+)
+
+// An Error tells which operation on which resource an error of this package belongs to. A database's
+// error is in its chain as it came.
+type Error struct {
+	Op       string // "advance", "establish", "update", "watermark", "commands", "record", "rejections"
+	Resource string
+	Err      error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Resource == "" {
+		return fmt.Sprintf("fence: %s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("fence: %s %q: %v", e.Op, e.Resource, e.Err)
+}
+
+// Unwrap returns the error below.
+func (e *Error) Unwrap() error { return e.Err }
 
 // IsStale tells whether err says that a protected resource refused a stale owner: it matches
 // ErrStaleOwner, or is the error of the trigger that fence_table puts on a table, SQLSTATE PGF01.
@@ -35,7 +63,8 @@ func IsStale(err error) bool {
 // A StaleError matches ErrStaleOwner: the resource has accepted a token that this one cannot
 // follow, and the call changed nothing. Calling again cannot help; only a new lease can.
 type StaleError struct {
-	Resource string  // the resource; of a table with a trigger: the key of the row
+	Resource string  // the resource; where a table's trigger refused: the key of the row
+	Table    string  // the table whose trigger refused, with its schema; else empty
 	Fence    int64   // the fence that was refused
 	LeaseID  LeaseID // its lease; zero where the resource keeps none
 	Owner    string  // what the owner of that lease called itself; may be empty
@@ -45,7 +74,7 @@ type StaleError struct {
 	GreatestOwner   string    // what the owner of that lease called itself; may be empty
 	Since           time.Time // when the resource accepted it, by the resource's clock; zero where it is not known
 
-	rejection [16]byte // names the record of this refusal, so that it is kept once
+	rejection LeaseID // names the record of this refusal, so that it is kept once
 }
 
 // Error implements error.
@@ -86,7 +115,10 @@ func AsStale(err error) *StaleError {
 	if json.Unmarshal([]byte(pg.Detail), &detail) != nil {
 		return nil
 	}
-	return &StaleError{Resource: detail.Key, Fence: detail.Fence, GreatestFence: detail.GreatestFence}
+	return &StaleError{
+		Resource: detail.Key, Table: pg.SchemaName + "." + pg.TableName,
+		Fence: detail.Fence, GreatestFence: detail.GreatestFence, rejection: newID(),
+	}
 }
 
 // A ConflictError matches ErrConflict.

@@ -5,6 +5,18 @@
 // resource remembers the greatest it has accepted and refuses whatever carries a lower one, in the
 // same atomic step as the change itself. The holder of an old lease can then do no harm, however
 // late its write arrives.
+//
+// Which piece is for which resource:
+//
+//	tables in the database of the leases    pglease.GuardedTx, Lease.Guard, pglease.GuardToken
+//	tables in any Postgres                  Watermarks: Advance, Apply, Establish
+//	a table with columns of its own for it  Column
+//	a table that others write too           the SQL function fence_table
+//	anything of one's own making            fencetest holds it to the rule
+//
+// Only the first refuses an owner whose lease is over when nobody newer has written yet. Everywhere
+// else Establish comes first: see there. The page docs/fencing.md has the SQL of each, and what
+// exactly each promises.
 package fence
 
 import (

@@ -43,7 +43,7 @@ func (p *Postgres) Listen(ctx context.Context, client ID) (Listener, error) {
 	return l, nil
 }
 
-// ErrPooled: the session of the server is not the connection's own.
+// ErrPooled tells that the session of the server is not the connection's own.
 var ErrPooled = errors.New("a transaction pooler is in between")
 
 // poolerTries bounds the looks for a pooler. One is enough where it hands out the session that was

@@ -1,0 +1,65 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A Beginner begins transactions: a pgx pool or connection.
+type Beginner interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// tries bounds how often Apply runs what a deadlock or a serialization failure undid.
+const tries = 8
+
+// Apply is Advance in a transaction of its own, at READ COMMITTED: op.Apply makes the change. A
+// refusal is committed, so that a stale owner is on record and the watermark of a newer one stays
+// up; the error is then as of Advance. A transaction that the database undid to resolve a conflict
+// is run again, op.Apply included.
+//
+// After any other error, the end of ctx included, the command may have been applied or not. With a
+// Key or a Sequence, repeat the call as it was: if it was applied, the Outcome is Repeated.
+func (w *Watermarks) Apply(ctx context.Context, db Beginner, token Token, op Op) (out Outcome, err error) {
+	for try := 1; ; try++ {
+		out, err = w.applyOnce(ctx, db, token, op)
+		if !undone(err) || try == tries {
+			return out, err
+		}
+		select {
+		case <-ctx.Done():
+			return out, errors.Join(context.Cause(ctx), err)
+		case <-time.After(rand.N(time.Millisecond << min(try, 5))):
+		}
+	}
+}
+
+func (w *Watermarks) applyOnce(ctx context.Context, db Beginner, token Token, op Op) (out Outcome, err error) {
+	var refused error
+	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		a := attempt{watermarks: w, tx: tx, db: w.schema.On(tx), token: token, op: op}
+		out, err = a.advance(ctx)
+		if a.refused {
+			refused, err = err, nil
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return Outcome{}, err
+	case refused != nil:
+		return Outcome{}, refused
+	}
+	return out, nil
+}
+
+// undone tells that the database took the transaction back to resolve a conflict.
+func undone(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+}

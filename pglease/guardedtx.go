@@ -1,0 +1,162 @@
+package pglease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/internal/authority"
+	"github.com/pglease/pglease/pglease/internal/leasedb"
+)
+
+// boundEvery is how old the bounds of a guarded transaction may be when it sends a statement. An
+// idle time that Postgres measures begins anew with each statement, so a bound that was set once
+// would let a process which stops late keep the next owner out for twice what its lease had left.
+const boundEvery = 500 * time.Millisecond
+
+// GuardedTx runs fn in a transaction that is committed only while the lease is current: it begins
+// it, guards it as [Lease.Guard] does, calls fn, checks the lease once more as the last thing before
+// the commit, and commits. The pool must lead to the database of the leases. The transaction is READ
+// COMMITTED unless [GuardTxOptions] says otherwise; at REPEATABLE READ all that fn reads is of the
+// one snapshot in which the guard saw the lease.
+//
+// fn must not commit or roll back. Each statement it sends first asks whether the lease is still
+// trusted here, and about twice a second the guard is renewed before it. If this process stops in
+// the middle, Postgres ends the transaction by the time that the lease would have ended, give or
+// take a second and the running time of a statement under way.
+//
+// The error is nil when the transaction was committed. Otherwise it is fn's, or matches ErrLost,
+// and nothing was committed; or it matches ErrUnknownOutcome: the commit was sent, its reply was
+// lost, and it may have been applied. Also then the resource had no other owner until the commit
+// was over, one way or the other.
+func GuardedTx(ctx context.Context, pool *pgxpool.Pool, lease *Lease, fn func(tx pgx.Tx) error, options ...GuardOption) error {
+	o := guardOptionsOf(options)
+	o.schema = lease.client.config.Schema
+	return guarded(ctx, pool, &txGuard{token: lease.token, lease: lease, options: o}, fn)
+}
+
+// GuardedTokenTx is GuardedTx for a process that was handed the token of another's lease. How long
+// it may be trusted is asked of the database, about twice a second.
+func GuardedTokenTx(ctx context.Context, pool *pgxpool.Pool, token fence.Token, fn func(tx pgx.Tx) error, options ...GuardOption) error {
+	return guarded(ctx, pool, &txGuard{token: token, options: guardOptionsOf(options)}, fn)
+}
+
+// rollbackTime bounds the rollback that follows a failure, whose context may have ended.
+const rollbackTime = 5 * time.Second
+
+func guarded(ctx context.Context, pool *pgxpool.Pool, g *txGuard, fn func(pgx.Tx) error) (err error) {
+	if err := g.trusted(); err != nil {
+		return guardError(g.token, err)
+	}
+	if g.tx, err = pool.BeginTx(ctx, g.options.tx); err != nil {
+		return guardError(g.token, err)
+	}
+	defer g.rollback(ctx) // after the commit it does nothing
+	if err := g.guard(ctx); err != nil {
+		return guardError(g.token, err)
+	}
+	if err := fn(guardedTx{Tx: g.tx, guard: g, top: true}); err != nil {
+		return g.withLoss(err)
+	}
+	if err := g.last(ctx); err != nil {
+		return guardError(g.token, g.withLoss(err))
+	}
+	return g.commit(ctx)
+}
+
+// A txGuard keeps one transaction within one lease.
+type txGuard struct {
+	tx      pgx.Tx
+	token   fence.Token
+	lease   *Lease // nil where only its token is known
+	options guardOptions
+
+	bounded time.Time // when the bounds were set last
+	until   time.Time // the lease is trusted until then, where only its token is known
+}
+
+// readCommitted tells that a second look at the lease sees its renewals.
+func (g *txGuard) readCommitted() bool { return g.options.tx.IsoLevel == pgx.ReadCommitted }
+
+// trusted asks without a round trip.
+func (g *txGuard) trusted() error {
+	switch {
+	case g.lease != nil:
+		return g.lease.Err()
+	case !g.until.IsZero() && !time.Now().Before(g.until):
+		return &LostError{Cause: ErrExpired}
+	}
+	return nil
+}
+
+// guard locks the lease's row, or finds it still locked, and sets the bounds.
+func (g *txGuard) guard(ctx context.Context) error {
+	sent := time.Now()
+	remaining, err := guardTx(ctx, g.tx, g.token, g.options.schema)
+	if err == nil {
+		g.bounded = sent
+		g.until = sent.Add(time.Duration(float64(remaining) * (1 - DefaultClockDrift)))
+	}
+	return err
+}
+
+// ready is asked before each statement.
+func (g *txGuard) ready(ctx context.Context) error {
+	if time.Since(g.bounded) < boundEvery {
+		return g.trusted()
+	}
+	return g.last(ctx)
+}
+
+// last asks the database again where that can see anything new. Under a snapshot it cannot, and
+// need not: the row is locked, so there is no other owner; what remains is the time.
+func (g *txGuard) last(ctx context.Context) error {
+	if g.readCommitted() && (g.lease == nil || g.lease.Err() == nil) {
+		return g.guard(ctx)
+	}
+	if err := g.trusted(); err != nil {
+		return err
+	}
+	remaining := time.Until(g.until)
+	if g.lease != nil {
+		remaining = g.lease.Remaining()
+	}
+	s, err := schemaOf(g.options.schema)
+	if err != nil {
+		return err
+	}
+	g.bounded = time.Now()
+	_, err = leasedb.New().BoundTx(ctx, s.On(g.tx), remaining)
+	return err
+}
+
+// withLoss adds the loss of the lease to an error that it may have caused: what Postgres says of a
+// transaction that it ended tells nothing of why.
+func (g *txGuard) withLoss(err error) error {
+	if loss := g.trusted(); loss != nil && !errors.Is(err, ErrLost) {
+		return errors.Join(err, loss)
+	}
+	return err
+}
+
+func (g *txGuard) commit(ctx context.Context) error {
+	err := g.tx.Commit(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgx.ErrTxCommitRollback), authority.KindOf(err) != authority.Unknown:
+		return guardError(g.token, g.withLoss(err))
+	}
+	return &Error{Op: "commit", Resource: g.token.Resource(), Err: fmt.Errorf("%w: %w", ErrUnknownOutcome, err)}
+}
+
+func (g *txGuard) rollback(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+	defer cancel()
+	_ = g.tx.Rollback(ctx)
+}
