@@ -1,5 +1,5 @@
-DROP VIEW /*schema.*/lease_line;
+DROP FUNCTION /*schema.*/lease_next(text, text);
 DROP TABLE /*schema.*/lease_waiter;
 DROP TABLE /*schema.*/lease_client;
 ALTER TABLE /*schema.*/lease_history DROP COLUMN ticket;
-ALTER TABLE /*schema.*/resource_lease DROP COLUMN ticket, DROP COLUMN lock_delay, DROP COLUMN queue_version, DROP COLUMN waiting;
+ALTER TABLE /*schema.*/resource_lease DROP COLUMN ticket, DROP COLUMN lock_delay, DROP COLUMN waiting;

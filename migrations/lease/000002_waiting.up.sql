@@ -1,12 +1,10 @@
 -- Waiting in line: who waits for a resource, in which order, and whether they still live.
 
 ALTER TABLE /*schema.*/resource_lease
-    ADD COLUMN waiting       integer  NOT NULL DEFAULT 0 CHECK (waiting >= 0),
-    ADD COLUMN queue_version bigint   NOT NULL DEFAULT 0,
-    ADD COLUMN lock_delay    interval NOT NULL DEFAULT '0',
-    ADD COLUMN ticket        bigint;
+    ADD COLUMN waiting    integer  NOT NULL DEFAULT 0 CHECK (waiting >= 0),
+    ADD COLUMN lock_delay interval NOT NULL DEFAULT '0',
+    ADD COLUMN ticket     bigint;
 COMMENT ON COLUMN /*schema.*/resource_lease.waiting IS 'rows of lease_waiter for this resource; changes only under this row''s lock, so a release knows without looking whether anybody waits';
-COMMENT ON COLUMN /*schema.*/resource_lease.queue_version IS 'grows with each change of the queue; tells a statement whether its snapshot shows the queue as it is under the lock';
 COMMENT ON COLUMN /*schema.*/resource_lease.lock_delay IS 'how long after an expiry, not after a release, the resource is kept free';
 COMMENT ON COLUMN /*schema.*/resource_lease.ticket IS 'the place in line that this tenure came from; null where it did not wait';
 
@@ -36,13 +34,50 @@ CREATE TABLE /*schema.*/lease_waiter (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted: whoever comes first gets the resource';
 
--- Each waiter with whether it can be granted to. The advisory lock is tried last, because trying
--- takes it, shared, until the transaction ends: select from this in ticket order and with a LIMIT.
-CREATE VIEW /*schema.*/lease_line AS
-SELECT w.resource_id, w.ticket, w.request_id, w.client_id, w.owner_id, w.ttl, w.lock_delay, w.barging, w.joined_at,
-       CASE WHEN c.alive_until IS NULL OR c.alive_until <= clock_timestamp() THEN false
-            WHEN w.deadline <= clock_timestamp() THEN false
-            WHEN c.session_key IS NULL THEN true
-            ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END AS alive
-FROM /*schema.*/lease_waiter AS w
-LEFT JOIN /*schema.*/lease_client AS c ON c.client_id = w.client_id;
+-- lease_next takes the next live waiter of a resource out of the line, and drops the dead and late
+-- ones before it. A barging waiter stays in line: it is only told. With a successor only waiters of
+-- that owner are looked at. ticket is null where nobody is found.
+--
+-- The caller holds the resource's row. The function is volatile, so that at READ COMMITTED its
+-- queries see what was committed until now, and not only what the calling statement's snapshot
+-- shows: whoever joined held the row before, so no waiter is missed, and none that has left is found.
+-- It looks at one waiter after the other, because trying an advisory lock takes it, shared, until the
+-- transaction ends; the settings keep the line from being sorted for the sake of its first row.
+CREATE FUNCTION /*schema.*/lease_next(
+    IN p_resource text, IN p_successor text,
+    OUT dropped integer, OUT ticket bigint, OUT request_id uuid, OUT client_id uuid, OUT owner_id text,
+    OUT ttl interval, OUT lock_delay interval, OUT barging boolean
+) LANGUAGE plpgsql VOLATILE
+SET enable_sort = off SET enable_bitmapscan = off SET enable_seqscan = off
+AS $$
+DECLARE
+    w record;
+BEGIN
+    dropped := 0;
+    FOR w IN
+        SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.deadline
+        FROM /*schema.*/lease_waiter AS q
+        WHERE q.resource_id = p_resource
+        ORDER BY q.resource_id, q.ticket
+    LOOP
+        CONTINUE WHEN p_successor <> '' AND w.owner_id <> p_successor;
+        IF (w.deadline IS NULL OR w.deadline > clock_timestamp()) AND EXISTS (
+            SELECT FROM /*schema.*/lease_client AS c
+            WHERE c.client_id = w.client_id
+              AND CASE WHEN c.alive_until <= clock_timestamp() THEN false
+                       WHEN c.session_key IS NULL THEN true
+                       ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END
+        ) THEN
+            ticket := w.ticket; request_id := w.request_id; client_id := w.client_id; owner_id := w.owner_id;
+            ttl := w.ttl; lock_delay := w.lock_delay; barging := w.barging;
+            EXIT;
+        END IF;
+        DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = w.ticket;
+        dropped := dropped + 1;
+    END LOOP;
+    IF NOT barging THEN
+        DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = lease_next.ticket;
+        dropped := dropped + 1;
+    END IF;
+END
+$$;

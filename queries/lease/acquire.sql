@@ -34,18 +34,17 @@ WITH free AS MATERIALIZED (
     RETURNING w.ticket
 ), granted AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET owner_id      = sqlc.arg(owner_id)::text,
-        lease_id      = gen_random_uuid(),
-        request_id    = sqlc.arg(request_id)::uuid,
-        fence         = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
-        acquired_at   = clock_timestamp(),
-        expires_at    = clock_timestamp() + sqlc.arg(ttl)::interval,
-        ttl           = sqlc.arg(ttl)::interval,
-        lock_delay    = sqlc.arg(lock_delay)::interval,
-        ended_at      = NULL,
-        ticket        = (SELECT s.ticket FROM stepped_out AS s),
-        waiting       = l.waiting - (SELECT count(*) FROM stepped_out)::integer,
-        queue_version = l.queue_version + (SELECT count(*) FROM stepped_out)
+    SET owner_id    = sqlc.arg(owner_id)::text,
+        lease_id    = gen_random_uuid(),
+        request_id  = sqlc.arg(request_id)::uuid,
+        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+        acquired_at = clock_timestamp(),
+        expires_at  = clock_timestamp() + sqlc.arg(ttl)::interval,
+        ttl         = sqlc.arg(ttl)::interval,
+        lock_delay  = sqlc.arg(lock_delay)::interval,
+        ended_at    = NULL,
+        ticket      = (SELECT s.ticket FROM stepped_out AS s),
+        waiting     = l.waiting - (SELECT count(*) FROM stepped_out)::integer
     FROM free
     WHERE l.resource_id = free.resource_id
     RETURNING l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval AS remaining

@@ -154,16 +154,16 @@ func (p *Postgres) ends(ctx context.Context, on conn, leases []fence.Token) ([]E
 
 // Release implements Authority.
 func (p *Postgres) Release(ctx context.Context, lease fence.Token, successor string) (end End, next Handover, err error) {
-	err = p.fresh(ctx, lease.Resource(), func(db leasedb.DBTX) (string, error) {
-		row, err := p.queries.Release(ctx, db, leasedb.ReleaseParams{
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		row, err := p.queries.Release(ctx, p.on(c), leasedb.ReleaseParams{
 			ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()), Successor: successor,
 		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			end, next = End{}, Handover{}
-			return "", nil
+			return nil
 		}
 		end, next = releaseOf(lease, row)
-		return row.Outcome, err
+		return err
 	})
 	if err != nil || end.Ended != EndUnknown {
 		return end, next, err
@@ -191,10 +191,13 @@ func releaseOf(lease fence.Token, row leasedb.ReleaseRow) (End, Handover) {
 	return end, next
 }
 
+// again is Abandon's answer where it must run once more.
+const again = "again"
+
 // Abandon implements Authority.
 func (p *Postgres) Abandon(ctx context.Context, resource string, request ID) (Handover, error) {
 	ended := again
-	for ended == again {
+	for ended == again { // the row was created while it looked
 		err := p.onPool(ctx, func(c *pgx.Conn) (err error) {
 			ended, err = p.queries.Abandon(ctx, p.on(c), leasedb.AbandonParams{ResourceID: resource, RequestID: uuid(request)})
 			return err

@@ -13,40 +13,6 @@ import (
 	"github.com/pglease/pglease/pglease/internal/mint"
 )
 
-// freshTries bounds how often a statement is sent again because the queue changed between its
-// snapshot and the row's lock. After that the row is locked in a statement of its own, so that the
-// next snapshot cannot be old.
-const freshTries = 3
-
-// again is the answer of such a statement.
-const again = "again"
-
-// fresh runs a statement that answers again, until it does not.
-func (p *Postgres) fresh(ctx context.Context, resource string, statement func(leasedb.DBTX) (outcome string, err error)) error {
-	for range freshTries {
-		outcome := ""
-		err := p.onPool(ctx, func(c *pgx.Conn) (err error) {
-			outcome, err = statement(p.on(c))
-			return err
-		})
-		if err != nil || outcome != again {
-			return err
-		}
-	}
-	return p.onPool(ctx, func(c *pgx.Conn) error {
-		return pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, legible); err != nil {
-				return err
-			}
-			if _, err := p.queries.LockResource(ctx, p.schema.On(tx), resource); err != nil {
-				return err
-			}
-			_, err := statement(p.schema.On(tx))
-			return err
-		})
-	})
-}
-
 // Join implements Line.
 func (p *Postgres) Join(ctx context.Context, r JoinRequest) (answer Answer, err error) {
 	var patience *time.Duration
@@ -94,14 +60,15 @@ func (p *Postgres) Leave(ctx context.Context, place Place) (granted fence.Token,
 
 // Promote implements Line.
 func (p *Postgres) Promote(ctx context.Context, resource string) (next Handover, err error) {
-	err = p.fresh(ctx, resource, func(db leasedb.DBTX) (string, error) {
-		row, err := p.queries.Promote(ctx, db, resource)
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		row, err := p.queries.Promote(ctx, p.on(c), resource)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return "", nil
+			next = Handover{}
+			return nil
 		}
 		next = handover(resource, row.Outcome, row.ClientID, row.RequestID, row.Ticket, row.NextLeaseID, row.NextFence, row.NextRemaining)
 		next.Unconfirmed = row.WaitsForStandby
-		return row.Outcome, err
+		return err
 	})
 	return next, err
 }

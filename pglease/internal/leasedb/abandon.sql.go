@@ -26,7 +26,6 @@ WITH cur AS MATERIALIZED (
     UPDATE /*schema.*/resource_lease AS l
     SET refused_request_id = $2::uuid,
         waiting = l.waiting - (SELECT count(*) FROM left_line)::integer,
-        queue_version = l.queue_version + (SELECT count(*) FROM left_line),
         ended_at = CASE WHEN l.request_id = $2::uuid AND l.ended_at IS NULL
                         THEN least(clock_timestamp(), l.expires_at) ELSE l.ended_at END
     FROM cur

@@ -62,79 +62,44 @@ func (q *Queries) BreakLease(ctx context.Context, db DBTX, arg BreakLeaseParams)
 	return i, err
 }
 
-const lockResource = `-- name: LockResource :one
-SELECT l.fence FROM /*schema.*/resource_lease AS l WHERE l.resource_id = $1::text FOR UPDATE
-`
-
-// LockResource holds the row of a resource until the transaction ends, so that a statement after it
-// sees the queue as it is. Zero rows mean that the resource was never acquired.
-func (q *Queries) LockResource(ctx context.Context, db DBTX, resourceID string) (int64, error) {
-	row := db.QueryRow(ctx, lockResource, resourceID)
-	var fence int64
-	err := row.Scan(&fence)
-	return fence, err
-}
-
 const release = `-- name: Release :one
-WITH seen AS MATERIALIZED (
-    SELECT l.queue_version FROM /*schema.*/resource_lease AS l WHERE l.resource_id = $1::text
-), mine AS MATERIALIZED (
-    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.waiting, l.ticket,
-           l.queue_version
+WITH mine AS MATERIALIZED (
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.waiting, l.ticket
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = $1::text AND l.lease_id = $2::uuid AND l.ended_at IS NULL
     FOR UPDATE OF l
-), judged AS MATERIALIZED (
-    SELECT m.resource_id, m.waiting, m.waiting > 0 AND m.queue_version <> s.queue_version AS again
-    FROM mine AS m, seen AS s
 ), head AS MATERIALIZED (
-    SELECT q.resource_id, q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging
-    FROM (SELECT w.resource_id, w.ticket, w.request_id, w.client_id, w.owner_id, w.ttl, w.lock_delay, w.barging, w.alive
-          FROM judged AS j
-          JOIN /*schema.*/lease_line AS w ON w.resource_id = j.resource_id
-          WHERE j.waiting > 0 AND NOT j.again
-            AND ($3::text = '' OR w.owner_id = $3::text)
-          ORDER BY w.ticket OFFSET 0) AS q
-    WHERE q.alive
-    LIMIT 1
-), dropped AS (
-    DELETE FROM /*schema.*/lease_waiter AS w
-    USING judged AS j LEFT JOIN head AS h ON true
-    WHERE w.resource_id = j.resource_id AND j.waiting > 0 AND NOT j.again
-      AND CASE WHEN $3::text <> '' THEN w.ticket = h.ticket
-               WHEN h.barging THEN w.ticket < h.ticket
-               ELSE h.ticket IS NULL OR w.ticket <= h.ticket END
-    RETURNING w.ticket
+    SELECT m.resource_id, n.dropped::integer AS dropped, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
+           n.client_id::uuid AS client_id, n.owner_id::text AS owner_id, n.ttl::interval AS ttl,
+           n.lock_delay::interval AS lock_delay, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
+    FROM mine AS m CROSS JOIN LATERAL /*schema.*/lease_next(m.resource_id, $3::text) AS n
+    WHERE m.waiting > 0
 ), handed AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET owner_id      = h.owner_id,
-        lease_id      = gen_random_uuid(),
-        request_id    = h.request_id,
-        fence         = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
-        acquired_at   = clock_timestamp(),
-        expires_at    = clock_timestamp() + h.ttl,
-        ttl           = h.ttl,
-        lock_delay    = h.lock_delay,
-        ticket        = h.ticket,
-        waiting       = l.waiting - (SELECT count(*) FROM dropped)::integer,
-        queue_version = l.queue_version + 1
+    SET owner_id    = h.owner_id,
+        lease_id    = gen_random_uuid(),
+        request_id  = h.request_id,
+        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+        acquired_at = clock_timestamp(),
+        expires_at  = clock_timestamp() + h.ttl,
+        ttl         = h.ttl,
+        lock_delay  = h.lock_delay,
+        ticket      = h.ticket,
+        waiting     = l.waiting - h.dropped
     FROM head AS h
-    WHERE l.resource_id = h.resource_id AND NOT h.barging
+    WHERE l.resource_id = h.resource_id AND h.granted
     RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining, l.acquired_at
 ), ended AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET ended_at      = least(clock_timestamp(), l.expires_at),
-        waiting       = l.waiting - (SELECT count(*) FROM dropped)::integer,
-        queue_version = l.queue_version + (SELECT count(*) FROM dropped)
-    FROM judged AS j
-    WHERE l.resource_id = j.resource_id AND NOT j.again
-      AND NOT EXISTS (SELECT FROM head AS h WHERE NOT h.barging)
-      AND ($3::text = '' OR EXISTS (SELECT FROM head))
+    SET ended_at = CASE WHEN $3::text = '' OR h.ticket IS NOT NULL THEN least(clock_timestamp(), l.expires_at) END,
+        waiting  = l.waiting - coalesce(h.dropped, 0)
+    FROM mine AS m LEFT JOIN head AS h ON true
+    WHERE l.resource_id = m.resource_id AND NOT coalesce(h.granted, false)
     RETURNING l.ended_at
 ), over AS (
-    SELECT least(h.acquired_at, m.expires_at) AS ended_at FROM handed AS h, mine AS m
+    SELECT least(d.acquired_at, m.expires_at) AS ended_at FROM handed AS d, mine AS m
     UNION ALL
-    SELECT e.ended_at FROM ended AS e
+    SELECT e.ended_at FROM ended AS e WHERE e.ended_at IS NOT NULL
 ), recorded AS (
     INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
     SELECT m.resource_id, m.fence, m.owner_id, m.lease_id, m.request_id, m.acquired_at, m.expires_at, o.ended_at,
@@ -142,12 +107,10 @@ WITH seen AS MATERIALIZED (
     FROM mine AS m, over AS o
     WHERE (SELECT i.history FROM /*schema.*/installation AS i)
 )
-SELECT (CASE WHEN j.again THEN 'again'
-             WHEN d.lease_id IS NOT NULL THEN 'handed_over'
+SELECT (CASE WHEN d.lease_id IS NOT NULL THEN 'handed_over'
              WHEN o.ended_at IS NULL THEN 'alone'
              WHEN h.ticket IS NOT NULL THEN 'rung'
-             WHEN o.ended_at < m.expires_at THEN 'released'
-             ELSE 'expired' END)::text AS outcome,
+             ELSE 'released' END)::text AS outcome,
        (o.ended_at < m.expires_at OR o.ended_at IS NULL)::boolean AS in_time,
        coalesce(h.client_id, m.lease_id)::uuid AS client_id,
        coalesce(h.request_id, m.lease_id)::uuid AS request_id,
@@ -161,7 +124,6 @@ SELECT (CASE WHEN j.again THEN 'again'
              ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
 FROM mine AS m
-JOIN judged AS j ON true
 LEFT JOIN head AS h ON true
 LEFT JOIN handed AS d ON true
 LEFT JOIN over AS o ON true
@@ -191,13 +153,13 @@ type ReleaseRow struct {
 // resource over in the same statement: the first live waiter gets the next lease, and the dead and
 // late ones before it are dropped. With a successor only a waiter of that owner name is looked for.
 // It answers 'released'; 'handed_over', with the new lease; 'rung', when it was released and the
-// first waiter is a barging one that should be told; 'expired' where the lease had expired and nobody
-// had taken it; 'alone' when the named successor does not wait; or 'again', when the queue changed
-// between the statement's snapshot and the row's lock, and nothing was done. Zero rows mean that the
-// lease was over already: harmless, and nothing of a newer lease is touched.
+// first waiter is a barging one that should be told; or 'alone' when the named successor does not
+// wait, and nothing was done. in_time is false where the lease had expired and nobody had taken it.
+// Zero rows mean that the lease was over already: harmless, and nothing of a newer lease is touched.
 //
-// Whether anybody waits stands in the locked row, so no waiter that joined before is missed. The
-// lock is the strongest, so that a guarded transaction is waited for before the clock is read.
+// Whether anybody waits stands in the locked row, and lease_next sees the line as it is under that
+// lock, so no waiter is missed. The lock is the strongest, so that a guarded transaction is waited
+// for before the clock is read.
 func (q *Queries) Release(ctx context.Context, db DBTX, arg ReleaseParams) (ReleaseRow, error) {
 	row := db.QueryRow(ctx, release, arg.ResourceID, arg.LeaseID, arg.Successor)
 	var i ReleaseRow

@@ -89,7 +89,7 @@ WITH room AS MATERIALIZED (
     RETURNING w.ticket
 ), counted AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET waiting = l.waiting + 1, queue_version = l.queue_version + 1
+    SET waiting = l.waiting + 1
     FROM placed, room
     WHERE l.resource_id = room.resource_id
     RETURNING l.waiting
@@ -199,7 +199,6 @@ WITH cur AS MATERIALIZED (
 ), counted AS (
     UPDATE /*schema.*/resource_lease AS l
     SET waiting = l.waiting - (SELECT count(*) FROM gone)::integer,
-        queue_version = l.queue_version + (SELECT count(*) FROM gone),
         refused_request_id = CASE WHEN $3::bigint = 0 AND l.request_id <> $1::uuid
                                   THEN $1::uuid ELSE l.refused_request_id END
     FROM cur
@@ -311,67 +310,46 @@ func (q *Queries) MeanHold(ctx context.Context, db DBTX, resourceID string) (tim
 }
 
 const promote = `-- name: Promote :one
-WITH seen AS MATERIALIZED (
-    SELECT l.queue_version FROM /*schema.*/resource_lease AS l WHERE l.resource_id = $1::text
-), free AS MATERIALIZED (
-    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket,
-           l.queue_version
+WITH free AS MATERIALIZED (
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.ticket
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = $1::text AND l.waiting > 0
       AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
     FOR UPDATE OF l SKIP LOCKED
-), judged AS MATERIALIZED (
-    SELECT f.resource_id, f.queue_version <> s.queue_version AS again
-    FROM free AS f, seen AS s
 ), head AS MATERIALIZED (
-    SELECT q.resource_id, q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging
-    FROM (SELECT w.resource_id, w.ticket, w.request_id, w.client_id, w.owner_id, w.ttl, w.lock_delay, w.barging, w.alive
-          FROM judged AS j
-          JOIN /*schema.*/lease_line AS w ON w.resource_id = j.resource_id
-          WHERE NOT j.again
-          ORDER BY w.ticket OFFSET 0) AS q
-    WHERE q.alive
-    LIMIT 1
-), dropped AS (
-    DELETE FROM /*schema.*/lease_waiter AS w
-    USING judged AS j LEFT JOIN head AS h ON true
-    WHERE w.resource_id = j.resource_id AND NOT j.again
-      AND CASE WHEN h.barging THEN w.ticket < h.ticket
-               ELSE h.ticket IS NULL OR w.ticket <= h.ticket END
-    RETURNING w.ticket
+    SELECT f.resource_id, n.dropped::integer AS dropped, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
+           n.client_id::uuid AS client_id, n.owner_id::text AS owner_id, n.ttl::interval AS ttl,
+           n.lock_delay::interval AS lock_delay, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
+    FROM free AS f CROSS JOIN LATERAL /*schema.*/lease_next(f.resource_id, '') AS n
 ), handed AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET owner_id      = h.owner_id,
-        lease_id      = gen_random_uuid(),
-        request_id    = h.request_id,
-        fence         = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
-        acquired_at   = clock_timestamp(),
-        expires_at    = clock_timestamp() + h.ttl,
-        ttl           = h.ttl,
-        lock_delay    = h.lock_delay,
-        ended_at      = NULL,
-        ticket        = h.ticket,
-        waiting       = l.waiting - (SELECT count(*) FROM dropped)::integer,
-        queue_version = l.queue_version + 1
+    SET owner_id    = h.owner_id,
+        lease_id    = gen_random_uuid(),
+        request_id  = h.request_id,
+        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+        acquired_at = clock_timestamp(),
+        expires_at  = clock_timestamp() + h.ttl,
+        ttl         = h.ttl,
+        lock_delay  = h.lock_delay,
+        ended_at    = NULL,
+        ticket      = h.ticket,
+        waiting     = l.waiting - h.dropped
     FROM head AS h
-    WHERE l.resource_id = h.resource_id AND NOT h.barging
+    WHERE l.resource_id = h.resource_id AND h.granted
     RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining
 ), freed AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET ended_at      = coalesce(l.ended_at, l.expires_at),
-        waiting       = l.waiting - (SELECT count(*) FROM dropped)::integer,
-        queue_version = l.queue_version + (SELECT count(*) FROM dropped)
-    FROM judged AS j
-    WHERE l.resource_id = j.resource_id AND NOT j.again
-      AND NOT EXISTS (SELECT FROM head AS h WHERE NOT h.barging)
+    SET ended_at = coalesce(l.ended_at, l.expires_at),
+        waiting  = l.waiting - h.dropped
+    FROM head AS h
+    WHERE l.resource_id = h.resource_id AND NOT h.granted
 ), expired AS (
     INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
     SELECT f.resource_id, f.fence, f.owner_id, f.lease_id, f.request_id, f.acquired_at, f.expires_at, f.expires_at, 'expired', f.ticket
-    FROM free AS f, judged AS j
-    WHERE NOT j.again AND f.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
+    FROM free AS f
+    WHERE f.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
 )
-SELECT (CASE WHEN j.again THEN 'again'
-             WHEN d.lease_id IS NOT NULL THEN 'handed_over'
+SELECT (CASE WHEN d.lease_id IS NOT NULL THEN 'handed_over'
              WHEN h.ticket IS NOT NULL THEN 'rung'
              ELSE 'free' END)::text AS outcome,
        coalesce(h.client_id, f.lease_id)::uuid AS client_id,
@@ -386,8 +364,7 @@ SELECT (CASE WHEN j.again THEN 'again'
              ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
 FROM free AS f
-JOIN judged AS j ON true
-LEFT JOIN head AS h ON true
+JOIN head AS h ON true
 LEFT JOIN handed AS d ON true
 `
 
@@ -406,9 +383,9 @@ type PromoteRow struct {
 
 // Promote serves the line of a resource that is free, or whose lease has expired: it records the
 // expiry and grants to the first live waiter, whoever asked, dropping the dead and late before it.
-// It answers 'handed_over' with the new lease, 'rung' where the first waiter is a barging one,
-// 'free' where nobody live waits, or 'again' as Release. Zero rows mean that the resource is held,
-// or somebody is at it: nothing was done.
+// It answers 'handed_over' with the new lease, 'rung' where the first waiter is a barging one, or
+// 'free' where nobody live waits. Zero rows mean that the resource is held, that nobody waits, or
+// that somebody is at it: nothing was done.
 func (q *Queries) Promote(ctx context.Context, db DBTX, resourceID string) (PromoteRow, error) {
 	row := db.QueryRow(ctx, promote, resourceID)
 	var i PromoteRow
