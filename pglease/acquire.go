@@ -11,6 +11,9 @@ import (
 	"github.com/pglease/pglease/pglease/internal/authority"
 )
 
+// errBusy: an earlier try of the same call may be what the resource is busy with.
+var errBusy = errors.New("busy with an earlier try of this request")
+
 // attempts bounds how often one call sends its request when the database fails.
 const attempts = 4
 
@@ -86,19 +89,21 @@ func (c *Client) request(ctx context.Context, r *request) (*Lease, error) {
 	var err error
 	for try := range attempts {
 		if try > 0 && !pause(ctx, c.config.RequestTimeout/100<<try) {
-			err = errors.Join(context.Cause(ctx), err)
 			break
 		}
 		sent := time.Now()
 		var answer authority.Answer
 		answer, err = c.attempt(ctx, r)
 		if err == nil {
-			lease, refused := c.answered(ctx, r, sent, answer)
-			if open && errors.Is(refused, ErrHeld) {
-				err = refused // perhaps by an earlier try of ours that is still under way
-				break
+			if !open || answer.Outcome != authority.Held {
+				return c.answered(ctx, r, sent, answer)
 			}
-			return lease, refused
+			// Perhaps by an earlier try of ours that is still under way: end that, and ask anew.
+			if err = c.resolve(ctx, r, errBusy); err != errBusy { //nolint:errorlint // it is as it was, and nothing joined it
+				return nil, err
+			}
+			open = false
+			continue
 		}
 		kind := authority.KindOf(err)
 		open = open || kind == authority.Unknown
@@ -106,6 +111,7 @@ func (c *Client) request(ctx context.Context, r *request) (*Lease, error) {
 			break
 		}
 	}
+	err = withCause(ctx, err)
 	if !open {
 		return nil, err
 	}
@@ -126,14 +132,14 @@ func (c *Client) resolve(ctx context.Context, r *request, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RequestTimeout)
 	defer cancel()
 	id := r.ID
-	r.ID = authority.ID(NewRequestID())
+	r.ID = authority.ID(NewRequestID()) // before anything can fail: this one is not to be used again
 	sent := time.Now()
 	next, failed := c.auth.Abandon(ctx, r.Resource, id)
 	c.line.serve(ctx, sent, next)
 	if failed != nil {
 		c.config.Logger.Warn("acquire not resolved; a lease of it would end with its TTL",
 			"resource", r.Resource, "ttl", r.TTL, "err", failed)
-		return errors.Join(err, failed)
+		return fmt.Errorf("%w; and then: %w", err, failed)
 	}
 	return err
 }
@@ -156,7 +162,8 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	if err := c.checkServer(answer.Token); err != nil {
 		return nil, c.resolve(ctx, r, err)
 	}
-	if answer.Unconfirmed || answer.Remaining < r.TTL-r.TTL/8 {
+	left := time.Until(sent.Add(r.timing.trust(answer.Remaining)))
+	if answer.Unconfirmed || left < r.timing.trust(r.TTL)*7/8 {
 		var err error
 		sent, answer.Remaining, err = c.topUp(ctx, sent, answer)
 		if err != nil && answer.Unconfirmed {
@@ -164,17 +171,24 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 		}
 	}
 	lease := newLease(c, answer.Token, r.timing, sent, answer.Remaining)
-	if known := c.adopt(lease); known != lease {
-		lease.timer.Stop()
-		return known, nil
+	known := c.adopt(lease)
+	if known == lease {
+		lease.start()
+		c.keeper.add(lease)
+		return lease, nil
 	}
-	lease.start()
-	c.keeper.add(lease)
-	return lease, nil
+	lease.timer.Stop()
+	switch {
+	case known == nil:
+		return nil, c.resolve(ctx, r, ErrClosed)
+	case known.State() == Releasing:
+		return nil, fmt.Errorf("%w: its lease is being released", ErrRequestSpent)
+	}
+	return known, nil
 }
 
-// topUp renews a grant at once: one that has lost some of its time, because it was made long before
-// its repeated request, or its row had to wait for a rival's that was then rolled back; and one that
+// topUp renews a grant at once: one of whose trust much is gone, because the request or the reply
+// was slow, the row was locked for a while, or the grant was made long before; and one that
 // a synchronous standby may not have, because the commit of a renewal waits for that too.
 func (c *Client) topUp(ctx context.Context, sent time.Time, answer authority.Answer) (time.Time, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)

@@ -30,7 +30,8 @@ type Client struct {
 	guarded    int           // calls of Do whose work has not returned
 	closing    chan struct{} // closed when Close begins
 	idle       chan struct{} // closed when Close has begun and no call is under way
-	closed     bool
+	over       bool          // what was held has been given up; no more grants are taken
+	closed     chan struct{} // closed when Close has ended; nil before it begins
 }
 
 // New returns a client of the authority in the pool's database. It checks the configuration and
@@ -39,6 +40,9 @@ type Client struct {
 // renewals.
 func New(ctx context.Context, pool *pgxpool.Pool, config Config) (*Client, error) {
 	config, s, err := config.filled()
+	if pool == nil {
+		err = errors.Join(err, fmt.Errorf("%w: the pool is nil", ErrInvalidConfig))
+	}
 	if err != nil {
 		return nil, &Error{Op: "new", Err: err}
 	}
@@ -133,10 +137,14 @@ func (c *Client) signalIdle() {
 	}
 }
 
-// adopt registers the handle of a grant, or returns the one that this client already has for it.
+// adopt registers the handle of a grant, or returns the one that this client already has for it, or
+// nil where the client has given up what it held.
 func (c *Client) adopt(l *Lease) *Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.over {
+		return nil
+	}
 	if known := c.leases[l.token.LeaseID()]; known != nil {
 		return known
 	}
@@ -167,22 +175,23 @@ func (c *Client) Leases() []*Lease {
 
 // Close gives back what the client holds. It admits nothing new, waits until the calls under way
 // and the work of Do have returned, releases every lease, and only then stops renewing and ends
-// the client's goroutines. Repeated calls wait for the first and return nil.
+// the client's goroutines. Repeated calls wait for the first, as long as their context lives, and
+// return nil when it has ended.
 //
 // When the context ends first, the work's contexts are cancelled with ErrClosed and what is still
 // held is given up: it is no longer renewed, and ends with its TTL. The error then matches the
 // context's.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
-	if c.closed {
+	if first := c.closed; first != nil {
 		c.mu.Unlock()
-		return nil
+		return awaitClose(ctx, first)
 	}
-	if !c.isClosing() {
-		close(c.closing)
-	}
+	c.closed = make(chan struct{})
+	close(c.closing)
 	c.signalIdle()
 	c.mu.Unlock()
+	defer close(c.closed)
 
 	var err error
 	select {
@@ -196,13 +205,20 @@ func (c *Client) Close(ctx context.Context) error {
 	c.keeper.close()
 	err = errors.Join(err, c.auth.Close(ctx))
 	c.events.close()
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
 	if err != nil {
 		return &Error{Op: "close", Err: err}
 	}
 	return nil
+}
+
+// awaitClose waits for the Close that came first.
+func awaitClose(ctx context.Context, first <-chan struct{}) error {
+	select {
+	case <-first:
+		return nil
+	case <-ctx.Done():
+		return &Error{Op: "close", Err: context.Cause(ctx)}
+	}
 }
 
 // releasers is how many releases Close has under way at once.
@@ -246,8 +262,11 @@ func releaseEach(ctx context.Context, leases <-chan *Lease) (failure error) {
 	return failure
 }
 
-// giveUp ends, for this process, whatever is still held.
+// giveUp ends, for this process, whatever is still held, and lets nothing follow.
 func (c *Client) giveUp() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
 	for _, l := range c.Leases() {
 		l.lostTo(&LostError{Cause: ErrClosed})
 	}

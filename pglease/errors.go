@@ -3,6 +3,7 @@ package pglease
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/pglease/pglease/pglease/fence"
@@ -98,7 +99,16 @@ func (e *Error) Error() string {
 	if e.Resource == "" {
 		return fmt.Sprintf("pglease: %s: %v", e.Op, e.Err)
 	}
-	return fmt.Sprintf("pglease: %s %q: %v", e.Op, e.Resource, e.Err)
+	return fmt.Sprintf("pglease: %s %s: %v", e.Op, shorten(e.Resource), e.Err)
+}
+
+// shorten quotes a name, and cuts one that is very long.
+func shorten(name string) string {
+	const most = 120
+	if len(name) <= most {
+		return strconv.Quote(name)
+	}
+	return strconv.Quote(name[:most]) + "…"
 }
 
 // Unwrap returns the error below.
@@ -113,7 +123,7 @@ type HeldError struct {
 // Error implements error.
 func (e *HeldError) Error() string {
 	if e.Owner == "" {
-		return ErrHeld.Error()
+		return ErrHeld.Error() + ", or being granted just now"
 	}
 	return fmt.Sprintf("%v: %s, %v left", ErrHeld, e.Owner, e.Remaining.Round(time.Millisecond))
 }
@@ -126,7 +136,7 @@ type LostError struct {
 	Cause  error  // ErrExpired, ErrUnreachable, ErrTakenOver, ErrBroken, ErrMaxHold, ErrReleased or ErrClosed
 	By     string // who broke the lease
 	Reason string // why they did
-	Last   error  // the last failed renewal, where the database was unreachable; may be nil
+	Last   error  // why the last renewal failed, where the trust ran out; may be nil
 }
 
 // Error implements error.

@@ -3,6 +3,7 @@ package pglease
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -45,7 +46,8 @@ func newKeeper(auth authority.Authority, config Config, e *events, heard func(se
 // add schedules the first renewal, somewhere in the last third of the interval, so that leases
 // which were acquired together are not renewed together.
 func (k *keeper) add(l *Lease) {
-	k.schedule(l, l.timing.renewEvery-time.Duration(rand.Int64N(int64(l.timing.renewEvery)/3+1)), 0)
+	first := l.timing.renewEvery - time.Duration(rand.Int64N(int64(l.timing.renewEvery)/3+1))
+	k.schedule(l, min(first, l.Remaining()/3), 0) // much of the trust may be gone already
 }
 
 // schedule puts the lease's next renewal at a time from now.
@@ -140,7 +142,8 @@ func (k *keeper) take() (batch []*Lease, wait time.Duration) {
 func (k *keeper) renew(ctx context.Context, batch []*Lease) {
 	flight := make(chan struct{})
 	defer close(flight)
-	limit := time.Now().Add(k.config.RequestTimeout)
+	now := time.Now()
+	limit := now.Add(k.config.RequestTimeout)
 	flying := batch[:0]
 	for _, l := range batch {
 		deadline, ok := l.takeOff(flight)
@@ -148,7 +151,8 @@ func (k *keeper) renew(ctx context.Context, batch []*Lease) {
 			continue
 		}
 		flying = append(flying, l)
-		limit = earliest(limit, deadline.Add(-l.timing.unitOfWork/16), time.Now().Add(l.timing.renewEvery))
+		// A third of the trust for one attempt, connecting included, so that there is time for another.
+		limit = earliest(limit, deadline.Add(-l.timing.unitOfWork/16), now.Add(max(deadline.Sub(now)/3, l.timing.renewEvery)))
 	}
 	if len(flying) == 0 {
 		return
@@ -216,16 +220,23 @@ func (k *keeper) inquire(ctx context.Context, left []*Lease) error {
 	for _, e := range ends {
 		byID[e.Lease] = e
 	}
+	var locked []*Lease
 	for _, l := range left {
 		end := byID[l.token.LeaseID()]
 		if end.Current {
-			k.again(l, k.backoff(l), l.due.tries+1)
+			locked = append(locked, l)
 			continue
 		}
 		l.lostTo(lossOf(end))
 	}
+	if len(locked) > 0 {
+		k.failed(locked, errRowLocked)
+	}
 	return nil
 }
+
+// errRowLocked is why a renewal left a lease out that is current.
+var errRowLocked = errors.New("another session holds a lock on the lease's row")
 
 // lossOf is the loss that the history tells of.
 func lossOf(end authority.End) *LostError {

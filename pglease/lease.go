@@ -2,6 +2,7 @@ package pglease
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -112,12 +113,12 @@ func (l *Lease) settle(now time.Time) {
 // expiry is the loss by the local clock. l.mu is held.
 func (l *Lease) expiry() *LostError {
 	switch {
-	case l.last != nil:
-		return &LostError{Cause: ErrUnreachable, Last: l.last}
 	case l.pastMaxHold(time.Now()):
 		return &LostError{Cause: ErrMaxHold}
+	case l.last == nil || errors.Is(l.last, errRowLocked):
+		return &LostError{Cause: ErrExpired, Last: l.last}
 	}
-	return &LostError{Cause: ErrExpired}
+	return &LostError{Cause: ErrUnreachable, Last: l.last}
 }
 
 // lose ends the lease. l.mu is held.

@@ -50,6 +50,7 @@ type line struct {
 	tickets map[int64]*place
 	early   map[int64]struct{}
 	idle    time.Time          // since when nobody waits
+	closed  bool               // nobody may wait any more
 	running bool               // the goroutine lives
 	stop    context.CancelFunc // ends it
 	joined  chan struct{}      // closed when it has ended
@@ -72,6 +73,10 @@ func newLine(c *Client) *line {
 // has said that it lives.
 func (l *line) enter(ctx context.Context, resource string, request authority.ID) (*place, error) {
 	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, ErrClosed
+	}
 	if len(l.places) >= l.client.config.MaxWaiting {
 		l.mu.Unlock()
 		return nil, ErrQueueFull
@@ -237,6 +242,7 @@ func (l *line) end(ctx context.Context) {
 // close ends the goroutines and waits for them.
 func (l *line) close() {
 	l.mu.Lock()
+	l.closed = true
 	stop, joined := l.stop, l.joined
 	l.mu.Unlock()
 	if stop != nil {

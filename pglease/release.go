@@ -120,7 +120,7 @@ func (c *Client) Do(ctx context.Context, resource string, work func(context.Cont
 	}
 	defer c.ended(&c.guarded)
 	defer func() {
-		if loss := c.releaseAfter(ctx, lease); loss != nil {
+		if loss := c.releaseAfter(ctx, lease); loss != nil && !errors.Is(err, loss) {
 			err = errors.Join(err, loss)
 		}
 	}()

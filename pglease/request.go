@@ -41,7 +41,8 @@ func WithTTL(ttl time.Duration) AcquireOption {
 
 // WithRequestID names the request. Call again with the same id after an error that matches
 // ErrUnknownOutcome: if the first call was granted, the same lease comes back, with the same
-// fence. Without this option the client names each call itself, and resolves unknown outcomes
+// fence. The id counts for one resource; who shares it between processes shares the lease, and either
+// may end it. Without this option the client names each call itself, and resolves unknown outcomes
 // before it returns.
 func WithRequestID(id RequestID) AcquireOption {
 	return func(r *request) { r.ID, r.named = authority.ID(id), true }

@@ -18,14 +18,38 @@ func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
 	}
 	for {
 		lease, err := c.request(ctx, r)
-		if !errors.Is(err, ErrHeld) {
-			return lease, err
+		if errors.Is(err, ErrHeld) {
+			lease, err = c.waitInLine(ctx, r, err)
 		}
-		lease, err = c.waitInLine(ctx, r, err)
-		if !errors.Is(err, errNoRow) {
-			return lease, err
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return lease, withCause(ctx, err)
+		case errors.Is(err, errNoRow):
+		case !mayPass(err) || c.isClosing():
+			return nil, err
+		default: // the wait is bounded by its context, not by what goes wrong meanwhile
+			c.config.Logger.Warn("acquire is tried again", "resource", r.Resource, "err", err)
+			pause(ctx, c.config.PollEvery)
 		}
 	}
+}
+
+// withCause adds why the context ended to an error that came of it and does not say so.
+func withCause(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, context.Cause(ctx)) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+}
+
+// mayPass tells an error of the database that may pass from an answer.
+func mayPass(err error) bool {
+	for _, answer := range []error{ErrHeld, ErrQueueFull, ErrRequestSpent, ErrUnknownOutcome, ErrStaleServer, ErrClosed} {
+		if errors.Is(err, answer) {
+			return false
+		}
+	}
+	return authority.KindOf(err) != authority.Definitive
 }
 
 // errNoRow: the resource's row is being made, or was pruned; only an acquire makes it.

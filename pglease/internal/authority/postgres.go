@@ -55,10 +55,34 @@ func (p *Postgres) retry(ctx context.Context, statement func() error) error {
 	}
 }
 
-// onPool runs f on a connection of the pool. One that reaches a server which is no primary, or is
+// errDrained: the application holds every connection of its pool.
+var errDrained = errors.New("the pool has no connection to give")
+
+// fromPool takes a connection. Of the time that there is, it leaves half for the statement on
+// another connection.
+func (p *Postgres) fromPool(ctx context.Context) (*pgxpool.Conn, error) {
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		limited, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+	}
+	defer cancel()
+	c, err := p.pool.Acquire(limited)
+	stat := p.pool.Stat()
+	if err != nil && ctx.Err() == nil && limited.Err() != nil && stat.AcquiredConns() >= stat.MaxConns() {
+		return nil, errDrained
+	}
+	return c, err
+}
+
+// onPool runs f on a connection of the pool, or on that of the renewals where the pool is drained. One that reaches a server which is no primary, or is
 // going down, is not given back, so that the pool connects anew.
 func (p *Postgres) onPool(ctx context.Context, f func(*pgx.Conn) error) error {
-	c, err := p.pool.Acquire(ctx)
+	c, err := p.fromPool(ctx)
+	if errors.Is(err, errDrained) {
+		return p.keeper.use(ctx, func(c *pgx.Conn) error {
+			return p.retry(ctx, func() error { return f(c) })
+		})
+	}
 	if err != nil {
 		return err
 	}

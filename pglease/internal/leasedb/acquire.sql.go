@@ -74,8 +74,12 @@ WITH free AS MATERIALIZED (
                     CASE WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp() THEN 'repeated' ELSE 'spent' END
                 WHEN l.waiting > 0 AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp()) THEN 'queued'
                 ELSE 'held' END,
-           l.lease_id, l.fence, l.owner_id,
-           l.expires_at - clock_timestamp() + CASE WHEN l.request_id = $2::uuid THEN interval '0' ELSE l.lock_delay END
+           l.lease_id, l.fence,
+           -- Where the resource is free and a rival is at its row, the last owner is not its holder.
+           CASE WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp() THEN l.owner_id ELSE '' END,
+           CASE WHEN l.ended_at IS NOT NULL THEN interval '0'
+                WHEN l.request_id = $2::uuid THEN l.expires_at - clock_timestamp()
+                ELSE l.expires_at + l.lock_delay - clock_timestamp() END
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = $1::text
       AND NOT EXISTS (SELECT FROM granted) AND NOT EXISTS (SELECT FROM created)
