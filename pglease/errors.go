@@ -26,9 +26,10 @@ var (
 	// ErrNotAdmitted: too little trust is left to begin the unit of work. The lease is not lost.
 	ErrNotAdmitted = errors.New("too little of the lease is left")
 
-	// ErrUnknownOutcome: the request may have been granted, or may have a place in line. Only a call
-	// with WithRequestID returns it; calling again with the same id resolves it. Otherwise a lease
-	// that it was granted ends with its TTL.
+	// ErrUnknownOutcome: the request may have been granted, or may have a place in line. Of the calls
+	// to acquire, only one with WithRequestID returns it; calling again with the same id resolves
+	// it. Otherwise a lease that it was granted ends with its TTL. GuardedTx returns it for a commit
+	// whose reply was lost.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 
 	// ErrRequestSpent: this request id was granted before and that lease is over, or the request

@@ -26,7 +26,7 @@ func ExampleClient_Do() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close(ctx)
+	defer client.Close(context.WithoutCancel(ctx))
 
 	err = client.Do(ctx, "report/2026-07", func(ctx context.Context, lease *pglease.Lease) error {
 		// Hand the token to whatever you write to, and let it refuse older ones.
