@@ -23,8 +23,8 @@ func TestASlowGrantIsRenewedAtOnce_T2(t *testing.T) {
 		f.set(func(f *fakeAuthority) { f.delay = ttl * 9 / 10 })
 		done := make(chan *pglease.Lease)
 		go func() { done <- acquire(t, c, "r") }()
-		time.Sleep(ttl * 9 / 10)
-		f.set(func(f *fakeAuthority) { f.delay = 0 })
+		synctest.Wait()
+		f.set(func(f *fakeAuthority) { f.delay = 0 }) // for what follows
 		lease := <-done
 		if left := lease.Remaining(); left < ttl*9/10 {
 			t.Errorf("%v of %v left", left, ttl)
