@@ -37,7 +37,7 @@ func serverAccount() (account, error) {
 			return account{uid: uid, gid: gid, dropped: true}, nil
 		}
 	}
-	return account{}, errors.New("Postgres does not run as root, and there is neither a user postgres nor a user nobody to run it as")
+	return account{}, errors.New("no account: Postgres does not run as root, and there is neither a user postgres nor a user nobody to run it as")
 }
 
 // give makes the account the owner of a file that we made.

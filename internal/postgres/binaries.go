@@ -86,8 +86,8 @@ func onPath(ctx context.Context) []string {
 	var dirs []string
 	if initdb, err := exec.LookPath("initdb"); err == nil {
 		// Often a link to one file alone; its neighbours are where it points to.
-		if real, err := filepath.EvalSymlinks(initdb); err == nil {
-			dirs = append(dirs, filepath.Dir(real))
+		if target, err := filepath.EvalSymlinks(initdb); err == nil {
+			dirs = append(dirs, filepath.Dir(target))
 		}
 	}
 	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {

@@ -57,7 +57,7 @@ func clusterTemplate(ctx context.Context, bin binaries, who account) (string, er
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(staging)
+	defer func() { _ = os.RemoveAll(staging) }() // what is left of it is in a cache
 	if err := who.give(staging); err != nil {
 		return "", err
 	}

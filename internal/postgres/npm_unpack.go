@@ -25,7 +25,7 @@ func unpackNPM(archive []byte, to string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // a directory was read
 	packed, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
 		return err

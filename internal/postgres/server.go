@@ -211,7 +211,7 @@ func awaitGone(pids []int, limit time.Duration) error {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("process %d is left of a server that was killed", pid)
 			}
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 	}
 	return nil
