@@ -17,6 +17,10 @@ var ErrDirty = errors.New("another tool left this version half applied")
 // revert it.
 var ErrNewer = errors.New("the database is newer than this program")
 
+// ErrOvertaken reports that another migrator moved the line after Down was called and before it had
+// its turn. Nothing was reverted: what is there now is not what was to be destroyed.
+var ErrOvertaken = errors.New("another migrator moved the line meanwhile")
+
 // An Error is what stopped a migrator. The line stands where it stood before the migration that
 // is named here, with one exception: when the connection was lost during a commit, it may be
 // applied. Repeating the call is safe in every case.
@@ -63,6 +67,9 @@ func (e *Error) Unwrap() error { return e.Err }
 const (
 	undefinedTable     = "42P01" // also where its schema is undefined
 	duplicateTable     = "42P07"
+	duplicateColumn    = "42701"
+	duplicateFunction  = "42723"
+	duplicateObject    = "42710"
 	duplicateSchema    = "42P06"
 	uniqueViolation    = "23505"
 	serialization      = "40001"
@@ -92,10 +99,10 @@ func (m *Migrator) explain(op string, line Line, at Migration, err error) error 
 	switch {
 	case errors.Is(err, ErrDirty):
 		e.Hint = fmt.Sprintf("look at the tables, then run: pglease migrate force%s %d", m.flags(line), at.Version)
+	case errors.Is(err, ErrOvertaken):
+		e.Hint = "nothing was reverted; look at what is there now, and run it again"
 	case errors.Is(err, ErrNewer):
 		e.Hint = "use the program that applied it"
-	case op == "up" && code(err) == duplicateTable:
-		e.Hint = fmt.Sprintf("if another tool applied this version, run: pglease migrate force%s %d", m.flags(line), at.Version)
 	}
 	return e
 }

@@ -3,11 +3,13 @@ package migrations_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglease/pglease/migrations"
@@ -110,11 +112,45 @@ func TestForeignTableInTheWay(t *testing.T) {
 	if want := quoted(schema, "CREATE TABLE @.lease_history ("); !strings.HasPrefix(failed.Statement, want) || !strings.HasSuffix(failed.Statement, ";") {
 		t.Errorf("statement at fault is %q, want %q...", failed.Statement, want)
 	}
-	if want := "pglease migrate force --schema 'in the way' 1"; !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+	if want := "not all of this version is there: something else has that name, or another tool stopped half way"; !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error does not end in %q, or has lines: %v", want, err)
 	}
 	if state, err := newMigrator(t, schema).Version(t.Context(), pool, migrations.Lease); err != nil || state.Version != 0 {
 		t.Errorf("version %+v, %v", state, err)
+	}
+}
+
+// Another tool applied all migrations of a line: the version to record is the one that the tables
+// are at, whichever migration is the first in whose way they are.
+func TestAppliedByAnotherTool(t *testing.T) {
+	t.Parallel()
+	for _, line := range migrations.Lines() {
+		pool := pgleasetest.Pool(t)
+		schema := "tool " + string(line)
+		all, err := migrations.All(line, schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		execute(t, pool, "CREATE SCHEMA "+pgx.Identifier{schema}.Sanitize())
+		m := newMigrator(t, schema)
+		for _, applied := range all {
+			execute(t, pool, applied.Up)
+			for recorded := range applied.Version {
+				if err := m.Force(t.Context(), pool, line, recorded); err != nil {
+					t.Fatal(err)
+				}
+				_, err := m.Up(t.Context(), pool, line)
+				if want := fmt.Sprintf("--schema '%s' %d", schema, applied.Version); err == nil || !strings.HasSuffix(asError(t, err).Hint, want) {
+					t.Errorf("%s at %d, recorded as %d: %v, want %q at the end", line, applied.Version, recorded, err, want)
+				}
+			}
+		}
+		if err := m.Force(t.Context(), pool, line, migrations.Latest(line)); err != nil {
+			t.Fatal(err)
+		}
+		if result := up(t, pool, schema, line); len(result.Applied) > 0 {
+			t.Errorf("%s: applied %+v", line, result.Applied)
+		}
 	}
 }
 

@@ -50,15 +50,19 @@ func New(schemaName string) (*Migrator, error) {
 // nothing to do it needs no right but to read. Errors are of type *[Error]; what Result lists is
 // applied even then.
 func (m *Migrator) Up(ctx context.Context, pool *pgxpool.Pool, line Line) (Result, error) {
-	return m.walk(ctx, pool, line, "up", m.stepUp)
+	return m.climb(ctx, pool, line)
 }
 
-// Down reverts all of a line, each migration in a transaction of its own, and destroys its data.
-// It drops the version table too, and the schema if Up made it and nothing else is in it. Errors
-// are of type *[Error], and match [ErrNewer] where the database has a version that this program
-// does not know.
+// Down reverts all of a line in one transaction and destroys its data. It drops the version table
+// too, and the schema if Up made it and nothing else is in it.
+//
+// It destroys what is there when it is called, and nothing that was made later: where another
+// migrator moves the line while Down waits for its turn, nothing is reverted and the error matches
+// [ErrOvertaken], unless the line is gone anyway. Errors are of type *[Error], and match [ErrNewer]
+// where the database has a version that this program does not know. After an error nothing is
+// reverted.
 func (m *Migrator) Down(ctx context.Context, pool *pgxpool.Pool, line Line) (Result, error) {
-	return m.walk(ctx, pool, line, "down", m.stepDown)
+	return m.descend(ctx, pool, line)
 }
 
 // Version tells which version of a line the database has. It only reads, through the pool, and

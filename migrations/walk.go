@@ -1,8 +1,8 @@
 package migrations
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/golang-migrate/migrate/v4"
@@ -28,21 +28,19 @@ func (r *Result) add(done move) {
 	}
 }
 
-type step func(ctx context.Context, tx pgx.Tx, line Line) (move, error)
-
-// walk takes steps until one finds nothing to do. Each looks again where the line stands: another
-// migrator may have had its turn in between.
-func (m *Migrator) walk(ctx context.Context, pool *pgxpool.Pool, line Line, op string, take step) (Result, error) {
+// climb takes steps up until one finds nothing to do. Each looks again where the line stands: other
+// migrators may have had their turn in between. It ends because a Down has one turn only.
+func (m *Migrator) climb(ctx context.Context, pool *pgxpool.Pool, line Line) (Result, error) {
 	var result Result
 	conn, err := connect(ctx, pool)
 	if err != nil {
-		return result, m.explain(op, line, Migration{}, err)
+		return result, m.explain("up", line, Migration{}, err)
 	}
 	defer closeConn(ctx, conn)
 	for {
 		var done move
 		err := m.locked(ctx, conn, func(tx pgx.Tx) (err error) {
-			done, err = take(ctx, tx, line)
+			done, err = m.stepUp(ctx, tx, line)
 			return err
 		})
 		if err != nil {
@@ -50,13 +48,26 @@ func (m *Migrator) walk(ctx context.Context, pool *pgxpool.Pool, line Line, op s
 			if done.at != nil {
 				at = *done.at
 			}
-			return result, m.explain(op, line, at, err)
+			return result, m.explainUp(ctx, conn, line, at, err)
 		}
 		result.add(done)
 		if done.at == nil {
 			return result, nil
 		}
 	}
+}
+
+// explainUp looks at the tables where an error leaves open what they are.
+func (m *Migrator) explainUp(ctx context.Context, conn *pgx.Conn, line Line, at Migration, err error) error {
+	explained := m.explain("up", line, at, err)
+	var failed *Error
+	switch code(err) {
+	case duplicateTable, duplicateColumn, duplicateFunction, duplicateObject:
+		if errors.As(explained, &failed) && failed.Hint == "" {
+			failed.Hint = m.inTheWay(ctx, conn, line, at)
+		}
+	}
+	return explained
 }
 
 func (m *Migrator) stepUp(ctx context.Context, tx pgx.Tx, line Line) (move, error) {
@@ -84,35 +95,6 @@ func (m *Migrator) stepUp(ctx context.Context, tx pgx.Tx, line Line) (move, erro
 	return done, err
 }
 
-func (m *Migrator) stepDown(ctx context.Context, tx pgx.Tx, line Line) (move, error) {
-	all, err := All(line, m.schema.Name())
-	if err != nil {
-		return move{}, err
-	}
-	_, hasTable, err := m.exists(ctx, tx, line)
-	if err != nil || !hasTable {
-		return move{}, err
-	}
-	d := &driver{ctx, tx, m.table(line)}
-	done, err := stand(d)
-	if err != nil {
-		return done, err
-	}
-	if done.from == 0 {
-		return done, m.remove(ctx, tx, line)
-	}
-	last, known := find(all, done.from)
-	if !known {
-		done.at = &Migration{Version: done.from}
-		return done, ErrNewer
-	}
-	done.at, done.to = &all[last], 0
-	if last > 0 {
-		done.to = all[last-1].Version
-	}
-	return done, m.run(d, line, -1)
-}
-
 // stand returns a move from and to where the line stands. From a dirty version it refuses to go on.
 func stand(d *driver) (move, error) {
 	recorded, dirty, err := d.Version()
@@ -124,12 +106,6 @@ func stand(d *driver) (move, error) {
 		return move{at: &Migration{Version: version}}, ErrDirty
 	}
 	return move{from: version, to: version}, nil
-}
-
-func find(all []Migration, version uint) (int, bool) {
-	return slices.BinarySearchFunc(all, version, func(m Migration, version uint) int {
-		return cmp.Compare(m.Version, version)
-	})
 }
 
 // run takes golang-migrate one migration up or down.

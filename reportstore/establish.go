@@ -22,7 +22,7 @@ import (
 // is over. It is recorded like a refused publication. Invalid arguments are answered as by Publish.
 func (s *Store) Establish(ctx context.Context, token fence.Token, reportID string) error {
 	if err := s.establish(ctx, token, reportID); err != nil {
-		return &Error{Op: "establish", Report: reportID, Err: err}
+		return s.wrap("establish", reportID, err)
 	}
 	return nil
 }

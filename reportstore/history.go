@@ -34,7 +34,7 @@ func (s *Store) History(ctx context.Context, reportID string) ([]Version, error)
 		return s.queries.History(ctx, s.schema.On(s.pool), reportID)
 	})
 	if err != nil {
-		return nil, &Error{Op: "history", Report: reportID, Err: err}
+		return nil, s.wrap("history", reportID, err)
 	}
 	versions := make([]Version, len(rows))
 	for i, row := range rows {
@@ -105,7 +105,7 @@ func (s *Store) Rejections(ctx context.Context, reportID string) ([]Rejection, e
 		return s.queries.Rejections(ctx, s.schema.On(s.pool), reportdb.RejectionsParams{ReportID: reportID, MaxRows: MaxRejections})
 	})
 	if err != nil {
-		return nil, &Error{Op: "rejections", Report: reportID, Err: err}
+		return nil, s.wrap("rejections", reportID, err)
 	}
 	rejections := make([]Rejection, len(rows))
 	for i, row := range rows {

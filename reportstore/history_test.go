@@ -2,6 +2,7 @@ package reportstore_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/pglease/pglease/pglease/fence"
@@ -30,9 +31,12 @@ func TestHistoryKeepsEveryVersion(t *testing.T) {
 		t.Errorf("version 1: %+v, %v", old, err)
 	}
 	for _, version := range []int64{0, 3, -1} {
-		if _, err := store.ReadVersion(t.Context(), july, version); !errors.Is(err, reportstore.ErrNotFound) {
+		if _, err := store.ReadVersion(t.Context(), july, version); !errors.Is(err, reportstore.ErrNotFound) || !strings.Contains(err.Error(), "the report is at version 2") {
 			t.Errorf("version %d: %v", version, err)
 		}
+	}
+	if _, err := store.ReadVersion(t.Context(), "other", 1); !errors.Is(err, reportstore.ErrNotFound) || !strings.HasSuffix(err.Error(), "report not found") {
+		t.Errorf("no report: %v", err)
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 //     one: the content was not changed, the refusal was recorded, and a token that is newer than
 //     the watermark has raised it;
 //   - fence.ErrInvalidResource, fence.ErrInvalidToken, fence.ErrOtherResource or ErrInvalidReport
-//     where the arguments cannot be right: nothing was sent.
+//     where the arguments cannot be right: nothing was sent;
+//   - ErrSchema where the tables are missing: nothing was written.
 //
 // After any other error, the end of ctx included, the publication may have been applied or not.
 // Repeat the call with the same token, content and expected version: if it was applied, the answer
@@ -58,14 +59,14 @@ func (s *Store) PublishTx(ctx context.Context, tx pgx.Tx, token fence.Token, r R
 
 // An attempt is one call of Publish under way.
 type attempt struct {
-	queries *reportdb.Queries
-	token   fence.Token
-	write   reportdb.ReplaceParams
-	row     reportdb.SettleRow // the answer
+	store *Store
+	token fence.Token
+	write reportdb.ReplaceParams
+	row   reportdb.SettleRow // the answer
 }
 
 func (s *Store) prepare(token fence.Token, r Report) (*attempt, error) {
-	p := &attempt{queries: s.queries, token: token}
+	p := &attempt{store: s, token: token}
 	p.write.ReportID = r.ID
 	if err := r.check(token); err != nil {
 		return p, err
@@ -93,7 +94,7 @@ func (s *Store) prepare(token fence.Token, r Report) (*attempt, error) {
 // created the report, once because it acted before Settle had locked the row.
 func (p *attempt) run(ctx context.Context, db reportdb.DBTX) error {
 	for range 3 {
-		done, err := p.queries.Replace(ctx, db, p.write)
+		done, err := p.store.queries.Replace(ctx, db, p.write)
 		if err == nil {
 			p.row = reportdb.SettleRow{Result: applied, Version: done.Version, PublishedAt: done.PublishedAt}
 			return nil
@@ -101,7 +102,7 @@ func (p *attempt) run(ctx context.Context, db reportdb.DBTX) error {
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
-		p.row, err = p.queries.Settle(ctx, db, p.settle())
+		p.row, err = p.store.queries.Settle(ctx, db, p.settle())
 		if err == nil && p.row.Result != again {
 			return nil
 		}
@@ -143,5 +144,5 @@ func (p *attempt) answer(err error) (Publication, error) {
 			err = fmt.Errorf("unknown answer %q", p.row.Result)
 		}
 	}
-	return Publication{}, &Error{Op: "publish", Report: p.write.ReportID, Err: err}
+	return Publication{}, p.store.wrap("publish", p.write.ReportID, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,21 +41,45 @@ func (s *Store) Read(ctx context.Context, reportID string) (Published, error) {
 		return s.queries.Read(ctx, s.schema.On(s.pool), reportID)
 	})
 	if err != nil {
-		return Published{}, &Error{Op: "read", Report: reportID, Err: err}
+		return Published{}, s.wrap("read", reportID, err)
 	}
 	return asPublished(reportID, reportdb.ReadVersionRow(row)), nil
 }
 
 // ReadVersion returns one version of the report, as it was accepted. The error matches ErrNotFound
-// where there is no such version, or it was pruned.
+// where there is no such version, or it was pruned; its text tells whether there is a report.
 func (s *Store) ReadVersion(ctx context.Context, reportID string, version int64) (Published, error) {
 	row, err := read(reportID, func() (reportdb.ReadVersionRow, error) {
 		return s.queries.ReadVersion(ctx, s.schema.On(s.pool), reportdb.ReadVersionParams{ReportID: reportID, Version: version})
 	})
+	if errors.Is(err, ErrNotFound) {
+		err = s.noVersion(ctx, reportID, version)
+	}
 	if err != nil {
-		return Published{}, &Error{Op: "read", Report: reportID, Err: err}
+		return Published{}, s.wrap("read", reportID, err)
 	}
 	return asPublished(reportID, row), nil
+}
+
+// A versionError matches ErrNotFound: there is a report, and not in this version.
+type versionError struct{ missing, last int64 }
+
+func (e versionError) Error() string {
+	return fmt.Sprintf("version %d not found, the report is at version %d", e.missing, e.last)
+}
+
+func (versionError) Is(target error) bool { return target == ErrNotFound }
+
+// noVersion says what exactly is missing.
+func (s *Store) noVersion(ctx context.Context, reportID string, version int64) error {
+	seen, err := s.queries.Watermark(ctx, s.schema.On(s.pool), reportID)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) || (err == nil && seen.Version == 0):
+		return ErrNotFound
+	case err != nil:
+		return err
+	}
+	return versionError{version, seen.Version}
 }
 
 // A Watermark is the newest token that a report has accepted, and whose it was.
@@ -73,7 +98,7 @@ func (s *Store) Watermark(ctx context.Context, reportID string) (Watermark, erro
 		return s.queries.Watermark(ctx, s.schema.On(s.pool), reportID)
 	})
 	if err != nil {
-		return Watermark{}, &Error{Op: "watermark", Report: reportID, Err: err}
+		return Watermark{}, s.wrap("watermark", reportID, err)
 	}
 	return Watermark{
 		Fence:   row.GreatestFence,

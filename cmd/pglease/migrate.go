@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,7 +28,7 @@ func newMigrate(s *settings) *cobra.Command {
 
 The migrations come in lines, one for each part, so that nobody gets tables of a
 part that they do not use: ` + lineList() + `.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: needsCommand,
 	}
 	cmd.PersistentFlags().StringSliceVar(&m.lineNames, "line", []string{string(migrations.Lease)},
@@ -102,7 +101,7 @@ killed.
 When the database came from another server by pg_upgrade or by dump and restore,
 it also raises the fences above those that were granted there.`,
 		Example: "  pglease migrate up --database-url postgres://app@localhost/app",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			lines, err := m.lines()
 			if err != nil {
@@ -139,7 +138,7 @@ func (m *migrate) version() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of the tables",
 		Example: "  pglease migrate version --line all",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			lines, err := m.lines()
 			if err != nil {
@@ -167,37 +166,4 @@ func describe(state migrations.State) string {
 		return fmt.Sprintf("newer than this program's %d", state.Latest)
 	}
 	return "the latest"
-}
-
-func (m *migrate) force() *cobra.Command {
-	return &cobra.Command{
-		Use:   "force VERSION",
-		Short: "Record a version and run nothing",
-		Long: `Record that a line stands at VERSION, 0 for none, and run nothing.
-
-It is for you who looked at the tables: after another tool left a version half
-applied, or to go on with this program after another tool applied the same SQL.`,
-		Example: "  pglease migrate force 1",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			version, err := strconv.ParseUint(args[0], 10, 31)
-			if err != nil {
-				return usagef("%q is not a version", args[0])
-			}
-			lines, err := m.lines()
-			if err != nil {
-				return err
-			}
-			if len(lines) != 1 {
-				return usagef("force works on one line")
-			}
-			return m.each(cmd, lines, func(ctx context.Context, db target, line migrations.Line) error {
-				if err := db.Force(ctx, db.pool, line, uint(version)); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: recorded version %d\n", line, version)
-				return nil
-			})
-		},
-	}
 }

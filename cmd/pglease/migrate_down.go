@@ -30,7 +30,7 @@ else is in it.
 Fences start again from nothing in tables that are made anew: resources that
 remember an old fence may then refuse new owners.`,
 		Example: "  pglease migrate down --line report --yes",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -39,12 +39,16 @@ remember an old fence may then refuse new owners.`,
 			return err
 		}
 		slices.Reverse(lines)
+		var asked versions
 		if !yes {
-			if err := m.confirm(cmd, lines); err != nil {
+			if asked, err = m.confirm(cmd, lines); err != nil {
 				return err
 			}
 		}
 		return m.each(cmd, lines, func(ctx context.Context, db target, line migrations.Line) error {
+			if err := asked.stillThere(ctx, db, line); err != nil {
+				return err
+			}
 			result, err := db.Down(ctx, db.pool, line)
 			for _, reverted := range result.Applied {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: reverted %d %s\n", line, reverted.Version, reverted.Name)
@@ -58,20 +62,38 @@ remember an old fence may then refuse new owners.`,
 	return cmd
 }
 
+// versions are those at which the lines stood when the person was asked; nil where nobody was.
+type versions map[migrations.Line]uint
+
+// stillThere refuses a line that was brought to another version meanwhile: nobody agreed to the loss
+// of that.
+func (asked versions) stillThere(ctx context.Context, db target, line migrations.Line) error {
+	if asked == nil {
+		return nil
+	}
+	state, err := db.Version(ctx, db.pool, line)
+	if err == nil && state.Version != 0 && state.Version != asked[line] {
+		err = fmt.Errorf("%s: it was brought from version %d to %d after the question, and is left as it is; run this again",
+			line, asked[line], state.Version)
+	}
+	return err
+}
+
 // confirm says what would be lost and asks. Where nothing would be, it does not ask.
-func (m *migrate) confirm(cmd *cobra.Command, lines []migrations.Line) error {
-	loss := ""
+func (m *migrate) confirm(cmd *cobra.Command, lines []migrations.Line) (versions, error) {
+	loss, asked := "", versions{}
 	err := m.each(cmd, lines, func(ctx context.Context, db target, line migrations.Line) error {
 		state, err := db.Version(ctx, db.pool, line)
 		if err != nil || state.Version == 0 {
 			return err
 		}
+		asked[line] = state.Version
 		tables, err := m.tables(ctx, db.pool, line)
 		loss += tables
 		return err
 	})
 	if err != nil || loss == "" {
-		return err
+		return asked, err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "This destroys:\n%sGo on? [y/N] ", loss)
 	answer := ask(cmd.Context(), cmd.InOrStdin())
@@ -79,9 +101,9 @@ func (m *migrate) confirm(cmd *cobra.Command, lines []migrations.Line) error {
 		fmt.Fprintln(cmd.ErrOrStderr())
 	}
 	if answer != "y" && answer != "yes" {
-		return errNotConfirmed
+		return nil, errNotConfirmed
 	}
-	return nil
+	return asked, nil
 }
 
 // ask returns one line of the input, or nothing when there is none or ctx ends.

@@ -86,6 +86,18 @@ SELECT 'r' || n, 'o', gen_random_uuid(), gen_random_uuid(), 1, now(), now(), '1s
 	s.call("", "migrate version --line all").want(t, exitDone, "lease: version 0, behind", "")
 }
 
+// What another tool applied from the printed files is recorded at the version that it is at.
+func TestMigrateUpAfterAnotherTool(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	s.execute(s.call("", "migrate print").stdout)
+	latest := migrations.Latest(migrations.Lease)
+	force := fmt.Sprintf("migrate force --schema 'ops' %d", latest)
+	s.call("", "migrate up").want(t, exitError, "", "Hint: if another tool applied this version, run: pglease "+force+"\n")
+	s.call("", fmt.Sprintf("migrate force %d", latest)).want(t, exitDone, "recorded", "")
+	s.call("", "migrate up").want(t, exitDone, "nothing to do", "")
+}
+
 // A person who presses Ctrl-C at the question has answered it.
 func TestMigrateDownInterrupted(t *testing.T) {
 	t.Parallel()
@@ -106,6 +118,29 @@ func TestMigrateDownInterrupted(t *testing.T) {
 	s.call("", "migrate version").want(t, exitDone, "the latest", "")
 }
 
+// What was made between the question and its answer is not what the person agreed to lose.
+func TestMigrateDownLeavesWhatWasMadeAfterTheQuestion(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	s.call("", "migrate up").want(t, exitDone, "applied", "")
+	var stdout, stderr bytes.Buffer
+	answer := onRead(func() { s.call("", "migrate up --line report").want(t, exitDone, "report: applied", "") })
+	args := append([]string{"migrate", "down", "--line", "lease,report"}, s.args...)
+	code := run(t.Context(), args, io.MultiReader(answer, strings.NewReader("y\n")), &stdout, &stderr)
+	if code != exitError || stdout.Len() > 0 || !strings.Contains(stderr.String(), "report: it was brought from version 0 to 1 after the question") {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout.String(), stderr.String())
+	}
+	s.call("", "migrate version --line lease,report").want(t, exitDone, "report: version 1, the latest\n", "")
+}
+
+// onRead is an input without a byte, which tells when it is read.
+type onRead func()
+
+func (f onRead) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
+}
+
 type onWrite func(text string)
 
 func (f onWrite) Write(p []byte) (int, error) {
@@ -120,7 +155,7 @@ func TestMigrateSaysWhichStatement(t *testing.T) {
 	r := s.call("", "migrate up")
 	r.want(t, exitError, "", `pglease: migrate lease up: version 1 (authority): ERROR: relation "resource_lease" already exists`)
 	r.want(t, exitError, "", "The statement at fault:\n    CREATE TABLE \"ops\".resource_lease (\n        resource_id ")
-	r.want(t, exitError, "", "Hint: if another tool applied this version, run: pglease migrate force --schema 'ops' 1\n")
+	r.want(t, exitError, "", "Hint: not all of this version is there: ")
 
 	s.execute("CREATE TABLE ops.migrations_lease (version bigint, dirty boolean); INSERT INTO ops.migrations_lease VALUES (1, true)")
 	s.call("", "migrate up").want(t, exitError, "", "Hint: look at the tables, then run: pglease migrate force --schema 'ops' 1\n")

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -15,10 +16,15 @@ import (
 	"github.com/pglease/pglease/migrations"
 )
 
-// A file is one that another migration tool reads.
+// A file is one that another migration tool reads. It holds the way up, the way down or both.
 type file struct {
-	name, text string
+	name     string
+	up, down string // the parts, each by itself
+	between  string // what separates them
 }
+
+// text is the whole file.
+func (f file) text() string { return f.up + f.between + f.down }
 
 type printer struct {
 	*migrate
@@ -26,6 +32,7 @@ type printer struct {
 	dir    string
 	start  uint
 	after  uint
+	down   bool
 }
 
 func (m *migrate) print() *cobra.Command {
@@ -36,25 +43,33 @@ func (m *migrate) print() *cobra.Command {
 		Long: `Print the SQL for those who have their own migration tool, as files for
 golang-migrate, goose (v3) or tern (v2). It needs no database.
 
+With --dir it writes the files. Without, it prints to the standard output what can
+be piped into psql: of all files the way up alone, or with --down the way down
+alone, the last migration first, which destroys the tables.
+
 The files are numbered from --start on, so that they fit behind those you have.
 After an upgrade, --after prints only what is new.`,
 		Example: "  pglease migrate print --format goose --start 20 --dir db/migrations",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if p.down && p.dir != "" {
+				return usagef("--down is for the standard output; files hold both ways")
+			}
 			files, err := p.files()
 			if err != nil {
 				return err
 			}
 			if p.dir == "" {
-				return show(cmd.OutOrStdout(), files)
+				return show(cmd.OutOrStdout(), files, p.down)
 			}
 			return write(cmd.OutOrStdout(), p.dir, files)
 		},
 	}
 	cmd.Flags().StringVar(&p.format, "format", "golang-migrate", "golang-migrate, goose or tern")
-	cmd.Flags().StringVar(&p.dir, "dir", "", "write files into this directory, and overwrite none (default: print to standard output)")
+	cmd.Flags().StringVar(&p.dir, "dir", "", "write files into this directory, and overwrite none (default: print the way up to standard output)")
 	cmd.Flags().UintVar(&p.start, "start", 1, "number of the first file")
 	cmd.Flags().UintVar(&p.after, "after", 0, "only migrations of the line behind this version")
+	cmd.Flags().BoolVar(&p.down, "down", false, "print the way down instead of the way up")
 	return cmd
 }
 
@@ -106,8 +121,8 @@ func (p *printer) createSchema() string {
 
 func golangMigrateFiles(number uint, name string, m migrations.Migration) []file {
 	return []file{
-		{fmt.Sprintf("%06d_%s.up.sql", number, name), m.Up},
-		{fmt.Sprintf("%06d_%s.down.sql", number, name), m.Down},
+		{name: fmt.Sprintf("%06d_%s.up.sql", number, name), up: m.Up},
+		{name: fmt.Sprintf("%06d_%s.down.sql", number, name), down: m.Down},
 	}
 }
 
@@ -115,23 +130,41 @@ func golangMigrateFiles(number uint, name string, m migrations.Migration) []file
 // at their semicolons.
 func gooseFiles(number uint, name string, m migrations.Migration) []file {
 	const begin, end = "-- +goose StatementBegin\n", "-- +goose StatementEnd\n"
-	text := "-- +goose Up\n" + begin + m.Up + end + "\n-- +goose Down\n" + begin + m.Down + end
-	return []file{{fmt.Sprintf("%05d_%s.sql", number, name), text}}
+	return []file{{
+		name:    fmt.Sprintf("%05d_%s.sql", number, name),
+		up:      "-- +goose Up\n" + begin + m.Up + end,
+		between: "\n",
+		down:    "-- +goose Down\n" + begin + m.Down + end,
+	}}
 }
 
 func ternFiles(number uint, name string, m migrations.Migration) []file {
-	text := m.Up + "\n---- create above / drop below ----\n\n" + m.Down
-	return []file{{fmt.Sprintf("%03d_%s.sql", number, name), text}}
+	return []file{{
+		name:    fmt.Sprintf("%03d_%s.sql", number, name),
+		up:      m.Up,
+		between: "\n---- create above / drop below ----\n\n",
+		down:    m.Down,
+	}}
 }
 
-func show(out io.Writer, files []file) error {
-	for i, f := range files {
-		if i > 0 {
-			fmt.Fprintln(out)
+// show prints one way: both in one stream would create the tables and drop them again.
+func show(out io.Writer, files []file, down bool) error {
+	if down {
+		slices.Reverse(files)
+	}
+	separator := ""
+	for _, f := range files {
+		text := f.up
+		if down {
+			text = f.down
 		}
-		if _, err := fmt.Fprintf(out, "-- file: %s\n%s", f.name, f.text); err != nil {
+		if text == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(out, "%s-- file: %s\n%s", separator, f.name, text); err != nil {
 			return err
 		}
+		separator = "\n"
 	}
 	return nil
 }
@@ -148,7 +181,7 @@ func write(out io.Writer, dir string, files []file) error {
 			missing = append(missing, f)
 		case err != nil:
 			return err
-		case string(there) != f.text:
+		case string(there) != f.text():
 			return fmt.Errorf("%s is there with another text", path)
 		}
 	}
@@ -161,7 +194,7 @@ func write(out io.Writer, dir string, files []file) error {
 	}
 	for _, f := range missing {
 		path := filepath.Join(dir, f.name)
-		if err := os.WriteFile(path, []byte(f.text), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(f.text()), 0o644); err != nil {
 			return err
 		}
 		fmt.Fprintln(out, strings.TrimPrefix(path, "./"))

@@ -36,15 +36,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root, started := newRoot() //nolint:contextcheck // commands get it from ExecuteContext
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	out := &output{Writer: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	err := out.join(root.ExecuteContext(ctx))
 	if err == nil {
 		return exitDone
 	}
 	report(stderr, err)
 	var usage usageError
-	if !*started || errors.As(err, &usage) {
+	if (!*started && out.failed == nil) || errors.As(err, &usage) {
 		fmt.Fprintln(stderr, "Run pglease --help, or a command with --help.")
 		return exitUsage
 	}
@@ -66,7 +67,7 @@ DATABASE_URL, else what psql would take: the PG* variables, the service and the
 password file.
 
 Exit codes: 0 done, 1 error, 2 wrong call.`,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
 		RunE:          needsCommand,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -76,8 +77,16 @@ Exit codes: 0 done, 1 error, 2 wrong call.`,
 	}
 	root.PersistentFlags().StringVar(&s.databaseURL, "database-url", "", "URL or key=value string of the database")
 	root.PersistentFlags().StringVar(&s.schema, "schema", "", `schema of the tables (default "pglease")`)
-	root.AddCommand(newMigrate(s), newVersion())
+	root.AddCommand(newMigrate(s), newBench(s), newVersion())
 	return root, started
+}
+
+// noArgs refuses arguments, as cobra.NoArgs does, and tells of flags that were not read as such.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.ArgsLenAtDash() >= 0 {
+		return usagef(`%q takes no arguments; behind "--" nothing is read as a flag`, cmd.CommandPath())
+	}
+	return cobra.NoArgs(cmd, args)
 }
 
 // needsCommand is what a command does that only groups others.

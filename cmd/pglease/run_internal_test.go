@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -54,8 +55,14 @@ func TestWrongCalls(t *testing.T) {
 		"migrate up --line=":                 "no line was named",
 		"migrate up --schema pg_mine":        "reserves the prefix pg_",
 		"migrate up --database-url nonsense": "cannot parse",
-		"migrate force":                      "accepts 1 arg",
+		"migrate force":                      "VERSION is missing",
 		"migrate force one":                  `"one" is not a version`,
+		"migrate force -1":                   "VERSION is a number from 1 on, or 0 for none",
+		"migrate force -- -1":                `"-1" is not a version: a number from 1 on, or 0 for none`,
+		"migrate force 1 2":                  "2 arguments where VERSION alone is taken",
+		"migrate force -- -1 --schema ops":   `3 arguments where VERSION alone is taken, a number from 1 on, or 0 for none; behind "--" nothing is read as a flag`,
+		"migrate up -- --schema ops":         `"pglease migrate up" takes no arguments; behind "--" nothing is read as a flag`,
+		"migrate print --down --dir x":       "--down is for the standard output",
 		"migrate force 1 --line all":         "force works on one line",
 		"migrate print --format nonsense":    `there is no format "nonsense"`,
 		"migrate print --after 1 --line all": "--after works on one line",
@@ -112,4 +119,29 @@ func TestWhichDatabase(t *testing.T) {
 			t.Errorf("the error tells the password: %s", r.stderr)
 		}
 	}
+}
+
+// full is a standard output that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// Whoever asked did not get the answer: that is no success, whatever was asked.
+func TestOutputThatFails(t *testing.T) {
+	t.Parallel()
+	s := newSession(t)
+	for _, args := range []string{
+		"version", "--help", "migrate --help", "completion bash", "migrate print", "migrate print --dir " + t.TempDir(),
+		"migrate version", "migrate up", "migrate force 1", "migrate down --yes", "migrate down",
+	} {
+		var stderr bytes.Buffer
+		call := append(strings.Fields(args), s.args...)
+		if code := run(t.Context(), call, strings.NewReader(""), full{}, &stderr); code != exitError {
+			t.Errorf("%s: exit code %d, stderr %q", args, code, stderr.String())
+		}
+		if n := strings.Count(stderr.String(), syscall.ENOSPC.Error()); n != 1 || strings.Contains(stderr.String(), "--help") {
+			t.Errorf("%s: it tells %d times of the output: %s", args, n, stderr.String())
+		}
+	}
+	s.call("", "migrate version").want(t, exitDone, "version 0", "")
 }

@@ -13,7 +13,7 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program and of its migrations",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			version, goVersion := "(unknown)", ""
 			if info, ok := debug.ReadBuildInfo(); ok {

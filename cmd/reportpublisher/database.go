@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
@@ -38,9 +38,11 @@ func givenURL(flag string) string {
 	return ""
 }
 
+func (d *database) config() (*pgxpool.Config, error) { return pgxpool.ParseConfig(givenURL(d.url)) }
+
 // open connects to the database. An empty URL makes pgx read PGHOST and its like.
 func (d *database) open(ctx context.Context) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(givenURL(d.url))
+	config, err := d.config()
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -74,14 +76,12 @@ func (d *database) withStore(ctx context.Context, owner string, work func(*pgxpo
 
 // explain adds the remedy to an error that says that the tables are missing.
 func (d *database) explain(err error) error {
-	var pgErr *pgconn.PgError
-	missing := errors.As(err, &pgErr) && (pgErr.Code == "42P01" || pgErr.Code == "3F000") // undefined table, schema
-	if !missing && !errors.Is(err, pglease.ErrSchema) {
+	if !errors.Is(err, reportstore.ErrSchema) && !errors.Is(err, pglease.ErrSchema) {
 		return err
 	}
 	command := "pglease migrate up --line lease --line report"
 	if d.schema != "" {
-		command += fmt.Sprintf(" --schema %q", d.schema)
+		command += " --schema '" + strings.ReplaceAll(d.schema, "'", `'\''`) + "'"
 	}
 	return fmt.Errorf("%w\nThe tables are missing or old. Make them with: %s", err, command)
 }

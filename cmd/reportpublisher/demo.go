@@ -29,7 +29,8 @@ same in both.
 Without a URL a private Postgres is started and removed again. With one, from
 --database-url, PGLEASE_DATABASE_URL or DATABASE_URL, the demo makes a schema of
 its own in that database, drops it at the end unless --keep is given, and
-touches nothing else.
+touches nothing else. A demo that was killed can drop nothing: the next one on
+that database does it.
 
 With --json the standard output is one object of what the database says, and the
 story goes to the standard error. Exit status: 0 where the outcome is the one

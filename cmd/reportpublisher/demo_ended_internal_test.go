@@ -36,10 +36,11 @@ func TestDemoInterrupted(t *testing.T) {
 	})
 }
 
-// A demo that is killed can clean up nothing; the kernel ends its workers, the frozen one too.
+// A demo that is killed can clean up nothing; the kernel ends its workers, the frozen one too, and
+// the next demo drops its schema.
 func TestDemoKilled(t *testing.T) {
 	t.Parallel()
-	url, _ := place(t)
+	url, pool := place(t)
 	_, workers := endedWhileFrozen(t, url, os.Kill)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -53,6 +54,24 @@ func TestDemoKilled(t *testing.T) {
 				t.Fatalf("worker %d lives on", pid)
 			}
 		}
+	}
+	const schemas = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'reportpublisher_demo_%'"
+	var left []string
+	collect := func(row pgx.Rows) error {
+		var name string
+		err := row.Scan(&name)
+		left = append(left, name)
+		return err
+	}
+	query(t, pool, schemas, collect)
+	if len(left) != 1 {
+		t.Fatalf("the killed demo left the schemas %q", left)
+	}
+	call(t.Context(), nil, "demo", "--database-url", url).want(t, exitOK, "demos that were killed had left: schemas: 1\n", "")
+	left = nil
+	query(t, pool, schemas, collect)
+	if len(left) != 0 {
+		t.Errorf("the schemas %q are left", left)
 	}
 }
 

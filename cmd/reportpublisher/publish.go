@@ -41,8 +41,10 @@ line a sku, sorted by name, and the total. No figure is rounded; all amounts
 have as many decimals as the finest of them needs, at least two. The same sales
 make the same bytes.
 
-The files are read after the lease was granted, so that a publisher that waited
-does not publish what it read before its predecessor.`
+The files are read before the lease is asked for: what is refused then has
+waited for nobody and written nothing. They are read again after the lease was
+granted, so that a publisher that waited does not publish what it read before
+its predecessor; only pipes and the standard input are read once.`
 
 // A publication is one call of publish.
 type publication struct {
@@ -52,9 +54,12 @@ type publication struct {
 	ttl    time.Duration
 	wait   time.Duration
 	dryRun bool
-	paths  []string
-	stdin  io.Reader
 	out    io.Writer
+
+	month  sales.Month
+	inputs []sales.Input
+	sent   bool // the report went to the store
+	done   bool // the store accepted it
 }
 
 func newPublish() *cobra.Command {
@@ -66,7 +71,14 @@ func newPublish() *cobra.Command {
 		Example: "  reportpublisher publish --report report/2026-07 sales/*.csv",
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			p.paths, p.stdin, p.out = args, c.InOrStdin(), c.OutOrStdout()
+			p.out = c.OutOrStdout()
+			if err := p.check(); err != nil {
+				return usageError{err}
+			}
+			var err error
+			if p.inputs, err = sales.FromPaths(args, c.InOrStdin()); err != nil {
+				return malformed(err)
+			}
 			return p.run(c.Context())
 		},
 	}
@@ -79,23 +91,32 @@ func newPublish() *cobra.Command {
 	return c
 }
 
-// run publishes, or with --dry-run prints.
+// check looks at what the call asks for.
+func (p *publication) check() (err error) {
+	if p.month, err = sales.MonthOf(p.report); err != nil {
+		return err
+	}
+	if err := fence.CheckResource(p.report); err != nil {
+		return err
+	}
+	if p.wait <= 0 {
+		return errors.New("--wait is not positive")
+	}
+	if !p.dryRun {
+		_, err = p.config()
+	}
+	return err
+}
+
+// run publishes, or with --dry-run prints. The first computation is the dry run of the second, which
+// happens under the lease: sales that are refused already now are worth no lease.
 func (p *publication) run(ctx context.Context) error {
-	month, err := sales.MonthOf(p.report)
-	if err == nil {
-		err = fence.CheckResource(p.report)
-	}
-	if err == nil && p.wait <= 0 {
-		err = errors.New("--wait is not positive")
-	}
+	body, err := p.compute(ctx)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	if p.dryRun {
-		body, err := p.compute(ctx, month)
-		if err == nil {
-			_, err = p.out.Write(body)
-		}
+		_, err = p.out.Write(body)
 		return err
 	}
 	if p.owner == "" {
@@ -110,7 +131,7 @@ func (p *publication) run(ctx context.Context) error {
 			return err
 		}
 		err = p.underLease(ctx, client, func(ctx context.Context, lease *pglease.Lease) error {
-			return p.publish(ctx, lease.Token(), month, store)
+			return p.publish(ctx, lease.Token(), store)
 		})
 		return errors.Join(err, client.Close(context.WithoutCancel(ctx)))
 	})
@@ -131,21 +152,44 @@ func (p *publication) underLease(ctx context.Context, client *pglease.Client, wo
 	defer giveUp()
 	timer := time.AfterFunc(p.wait, giveUp)
 	inTime := false
+	var worked error
 	err := client.Do(waiting, p.report, func(ctx context.Context, lease *pglease.Lease) error {
 		if inTime = timer.Stop(); !inTime {
 			return context.Canceled
 		}
-		return work(ctx, lease)
+		worked = work(ctx, lease)
+		return worked
 	})
-	if !inTime && waiting.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("waited %v for the lease: %w", p.wait, err)
+	switch {
+	case inTime:
+		return p.outcome(worked, err)
+	case waiting.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("waited %v for the lease: %w", p.wait, err)
 	}
 	return err
 }
 
+// outcome says what the end of the work means for the report: worked is the work's error, and err
+// that of Do, which tells of a lost lease too.
+func (p *publication) outcome(worked, err error) error {
+	var lost *pglease.LostError
+	var refused refusalError
+	switch {
+	case !errors.As(err, &lost):
+		return err
+	case p.done:
+		return worked // the store has accepted the report; what became of the lease later does not matter
+	case errors.As(worked, &refused):
+		return worked
+	case p.sent:
+		return fmt.Errorf("%s: %w\nIt is not known whether the report was published: this publisher lost its lease meanwhile; look at its history", p.report, lost)
+	}
+	return fmt.Errorf("%s: %w\nNothing was published: this publisher lost its lease", p.report, lost)
+}
+
 // publish is the work under the lease. Establish comes before the first look at the report: from
 // then on no earlier owner can change it.
-func (p *publication) publish(ctx context.Context, token fence.Token, month sales.Month, store *reportstore.Store) error {
+func (p *publication) publish(ctx context.Context, token fence.Token, store *reportstore.Store) error {
 	if err := store.Establish(ctx, token, p.report); err != nil {
 		return p.refusal(err)
 	}
@@ -153,29 +197,35 @@ func (p *publication) publish(ctx context.Context, token fence.Token, month sale
 	if err != nil && !errors.Is(err, reportstore.ErrNotFound) {
 		return err
 	}
-	body, err := p.compute(ctx, month)
+	body, err := p.compute(ctx)
 	if err != nil {
 		return err
 	}
+	p.sent = true
 	published, err := store.Publish(ctx, token, reportstore.Report{ID: p.report, Body: body, ExpectedVersion: now.Version})
 	if err != nil {
 		return p.refusal(err)
 	}
+	p.done = true
 	fmt.Fprintf(p.out, "published %s version %d under fence %d\n", p.report, published.Version, token.Fence())
 	return nil
 }
 
-func (p *publication) compute(ctx context.Context, month sales.Month) ([]byte, error) {
-	inputs, err := sales.FromPaths(p.paths, p.stdin)
-	if err != nil {
-		return nil, malformed(err)
-	}
-	sum, err := sales.Read(ctx, month, inputs, sales.Limits{})
+func (p *publication) compute(ctx context.Context) ([]byte, error) {
+	sum, err := sales.Read(ctx, p.month, p.inputs, sales.Limits{})
 	if err != nil {
 		return nil, malformed(err)
 	}
 	return sum.CSV()
 }
+
+// A refusalError says in its last line that nothing was published, and why.
+type refusalError struct{ err error }
+
+func (e refusalError) Error() string { return e.err.Error() }
+func (e refusalError) Unwrap() error { return e.err }
+
+func refusef(format string, args ...any) error { return refusalError{fmt.Errorf(format, args...)} }
 
 // malformed says after the problems, one a line, what follows from them.
 func malformed(err error) error {
@@ -184,18 +234,18 @@ func malformed(err error) error {
 		return err
 	}
 	if problems.Full() {
-		return fmt.Errorf("the sales cannot be read:\n%w\nThere may be more. Nothing was published", problems)
+		return refusef("the sales cannot be read:\n%w\nThere may be more. Nothing was published", problems)
 	}
-	return fmt.Errorf("the sales cannot be read:\n%w\nNothing was published", problems)
+	return refusef("the sales cannot be read:\n%w\nNothing was published", problems)
 }
 
 // refusal says what the store's answer means for the person who called publish.
 func (p *publication) refusal(err error) error {
 	switch {
 	case errors.Is(err, fence.ErrStaleOwner):
-		return fmt.Errorf("%w\nNothing was published: this publisher lost its lease and another has taken over", err)
+		return refusef("%w\nNothing was published: this publisher lost its lease and another has taken over", err)
 	case errors.Is(err, reportstore.ErrConflict):
-		return fmt.Errorf("%w\nNothing was published: the report changed meanwhile; look at it and run publish again", err)
+		return refusef("%w\nNothing was published: the report changed meanwhile; look at it and run publish again", err)
 	}
 	return err
 }

@@ -30,9 +30,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root := newRoot() //nolint:contextcheck // commands get it from ExecuteContextC
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	out := &output{Writer: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
 	command, err := root.ExecuteContextC(ctx)
+	err = out.join(err)
 	var usage usageError
 	switch {
 	case err == nil:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -104,4 +105,34 @@ func TestGivenURL(t *testing.T) { //nolint:paralleltest // it sets variables
 			t.Errorf("flag %q, ours %q, common %q: %q, want %q", c.flag, c.ours, c.common, got, c.want)
 		}
 	}
+}
+
+// full is a standard output that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// Whoever asked did not get the answer: that is no success, whatever was asked.
+func TestOutputThatFails(t *testing.T) {
+	t.Parallel()
+	url, _ := place(t)
+	there := []string{"--database-url", url, "--report", july}
+	for _, args := range [][]string{
+		{},
+		{"--help"},
+		{"publish", "--dry-run", "--report", july, "sample/market.csv"},
+		append([]string{"publish", "sample/market.csv"}, there...),
+		append([]string{"read"}, there...),
+		append([]string{"history"}, there...),
+		append([]string{"history", "--json"}, there...),
+	} {
+		var stderr bytes.Buffer
+		if code := run(t.Context(), args, nil, full{}, &stderr); code != exitError {
+			t.Errorf("%v: exit code %d, stderr %q", args, code, stderr.String())
+		}
+		if n := strings.Count(stderr.String(), syscall.ENOSPC.Error()); n != 1 {
+			t.Errorf("%v: it tells %d times of the output: %s", args, n, stderr.String())
+		}
+	}
+	call(t.Context(), nil, append([]string{"read"}, there...)...).want(t, exitOK, "2026-07,total", "")
 }

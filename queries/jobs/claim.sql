@@ -4,8 +4,9 @@
 --
 -- The rows are locked and counted in a CTE that is materialised: a subquery in the WHERE of the
 -- UPDATE may be run once for each row by a nested loop, and then takes more than its LIMIT. Each
--- priority is looked up by itself, so that jobs of the future are never walked over. The outer
--- array makes the UPDATE go by primary key whatever the planner believes of the LIMIT.
+-- priority is looked up by itself, so that jobs of the future are never walked over. The array of
+-- ids, and no other condition, makes the UPDATE go by primary key whatever the planner believes of
+-- the LIMIT: with the state beside it, it was seen to go by the index of that state, and walk.
 WITH due AS MATERIALIZED (
     SELECT h.id
     FROM (VALUES (2::smallint), (1::smallint), (0::smallint), (-1::smallint), (-2::smallint)) AS p(priority)
@@ -28,8 +29,8 @@ SET state      = 'running',
     claimed_at = clock_timestamp(),
     expires_at = clock_timestamp() + sqlc.arg(ttl)::interval,
     unique_key = CASE WHEN NOT j.unique_waits THEN j.unique_key END
-WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d)) AND j.state = 'ready'
-RETURNING j.id, j.priority, j.run_at, j.attempt, j.max_attempts, j.fence, coalesce(j.partition_key, '')::text AS partition_key,
+WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d))
+RETURNING j.id, j.priority::smallint AS priority, j.run_at, j.attempt, j.max_attempts, j.fence, coalesce(j.partition_key, '')::text AS partition_key,
           j.generation, j.created_at, coalesce(j.last_error, '')::text AS last_error, j.payload;
 
 -- name: Extend :many
@@ -45,7 +46,7 @@ WITH mine AS MATERIALIZED (
 )
 UPDATE /*schema.*/job AS j
 SET expires_at = greatest(j.expires_at, clock_timestamp() + sqlc.arg(ttl)::interval)
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND j.state = 'running'
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
 RETURNING j.id, (j.expires_at - clock_timestamp())::interval AS remaining;
 
 -- name: ClaimStates :many
@@ -73,5 +74,5 @@ SET state      = CASE WHEN j.attempt >= j.max_attempts THEN 'parked' ELSE 'ready
     run_at     = clock_timestamp(),
     expires_at = NULL,
     last_error = format('attempt %s was cut off: its worker %s was not heard of any more', j.attempt, j.worker_id)
-WHERE j.id = ANY(ARRAY(SELECT d.id FROM dead AS d)) AND j.state = 'running' AND j.expires_at < clock_timestamp()
-RETURNING j.id, j.queue, j.state, j.attempt, j.worker_id::text AS worker_id;
+WHERE j.id = ANY(ARRAY(SELECT d.id FROM dead AS d))
+RETURNING j.id, j.queue::text AS queue, j.state::text AS state, j.attempt, j.worker_id::text AS worker_id;

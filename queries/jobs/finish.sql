@@ -25,7 +25,7 @@ SET state       = 'done',
     finished_at = clock_timestamp(),
     expires_at  = NULL,
     unique_key  = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND j.state = 'running'
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
 RETURNING j.id;
 
 -- name: Fail :one
@@ -44,7 +44,7 @@ SET state      = CASE WHEN sqlc.arg(park)::boolean OR j.attempt >= j.max_attempt
     last_error = sqlc.arg(last_error)::text
 FROM mine
 WHERE j.id = mine.id
-RETURNING j.state;
+RETURNING j.state::text AS state;
 
 -- name: PutBack :many
 -- PutBack makes the jobs of these claims ready again and takes back that the attempt was counted:
@@ -63,5 +63,5 @@ SET state      = 'ready',
     attempt    = j.attempt - 1,
     run_at     = CASE WHEN sqlc.arg(delay)::interval > interval '0' THEN clock_timestamp() + sqlc.arg(delay)::interval ELSE j.run_at END,
     expires_at = NULL
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND j.state = 'running'
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
 RETURNING j.id;

@@ -21,9 +21,13 @@ SELECT coalesce(o.result::text, '')::text AS result FROM /*schema.*/job_once AS 
 -- mean that there are none left.
 WITH old AS MATERIALIZED (
     SELECT o.key FROM /*schema.*/job_once AS o
-    WHERE o.created_at < clock_timestamp() - sqlc.arg(age)::interval
+    WHERE o.created_at < (SELECT clock_timestamp()) - sqlc.arg(age)::interval
     ORDER BY o.created_at
     LIMIT sqlc.arg(max_rows)::int
     FOR UPDATE OF o SKIP LOCKED
 )
 DELETE FROM /*schema.*/job_once AS o WHERE o.key = ANY(ARRAY(SELECT d.key FROM old AS d));
+
+-- name: ForgetOnce :exec
+-- ForgetOnce gives back a key that this transaction reserved and has no result for.
+DELETE FROM /*schema.*/job_once AS o WHERE o.key = sqlc.arg(key)::text AND o.result IS NULL;

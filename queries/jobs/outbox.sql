@@ -50,7 +50,7 @@ SELECT (SELECT count(*) FROM marked)::bigint AS relayed FROM mine AS m;
 -- none left.
 WITH old AS MATERIALIZED (
     SELECT o.id FROM /*schema.*/outbox AS o
-    WHERE o.relayed_at IS NOT NULL AND o.relayed_at < clock_timestamp() - sqlc.arg(age)::interval
+    WHERE o.outbox = sqlc.arg(outbox)::text AND o.relayed_at IS NOT NULL AND o.relayed_at < (SELECT clock_timestamp()) - sqlc.arg(age)::interval
     ORDER BY o.relayed_at
     LIMIT sqlc.arg(max_rows)::int
     FOR UPDATE OF o SKIP LOCKED

@@ -44,5 +44,5 @@ WITH keys AS MATERIALIZED (
 )
 UPDATE /*schema.*/job AS j
 SET state = 'ready'
-WHERE j.id = ANY(ARRAY(SELECT h.id FROM heads AS h)) AND j.state = 'waiting'
-RETURNING j.id, j.queue;
+WHERE j.id = ANY(ARRAY(SELECT h.id FROM heads AS h))
+RETURNING j.id, j.queue::text AS queue;

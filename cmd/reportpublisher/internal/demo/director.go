@@ -47,6 +47,9 @@ func (d *director) perform(ctx context.Context) error {
 
 func (d *director) introduce() {
 	d.story.tell("demo", "%s", d.server.Source())
+	if d.swept > 0 {
+		d.story.tell("demo", "dropped what demos that were killed had left: schemas: %d", d.swept)
+	}
 	where := "migrated schema " + d.schema.Name()
 	switch {
 	case d.server.Started():

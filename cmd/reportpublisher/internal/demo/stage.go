@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglease/pglease/internal/postgres"
@@ -22,7 +23,9 @@ type stage struct {
 	keep    bool
 	pool    *pgxpool.Pool
 	schema  *schema.Schema
+	claim   *pgx.Conn // holds the schema's name against the sweep of later demos
 	reports *reportstore.Store
+	swept   int // schemas that killed demos had left
 }
 
 // build finds or starts the server and makes the schema. The caller must clear the stage.
@@ -40,10 +43,13 @@ func build(ctx context.Context, o Options) (*stage, error) {
 
 func (s *stage) furnish(ctx context.Context) (err error) {
 	// A random name, so that nothing that exists is touched and demos can run side by side.
-	if s.schema, err = schema.New(fmt.Sprintf("reportpublisher_demo_%08x", rand.Uint32())); err != nil {
+	if s.schema, err = schema.New(fmt.Sprintf("%s%08x", prefix, rand.Uint32())); err != nil {
 		return err
 	}
 	if s.pool, err = pgxpool.New(ctx, s.server.URL()); err != nil {
+		return err
+	}
+	if err := s.occupy(ctx); err != nil {
 		return err
 	}
 	migrator, err := migrations.New(s.schema.Name())
@@ -68,6 +74,9 @@ func (s *stage) clear(ctx context.Context) error {
 	if s.pool != nil {
 		if !s.server.Started() && !s.keep {
 			_, dropped = s.pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+s.schema.Quoted()+" CASCADE")
+		}
+		if s.claim != nil {
+			_ = s.claim.Close(ctx) // it holds no more than a lock
 		}
 		s.pool.Close()
 	}

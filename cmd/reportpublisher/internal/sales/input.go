@@ -12,7 +12,7 @@ import (
 // Stdin is the name that stands for the standard input.
 const Stdin = "-"
 
-// An Input is one file of sales: its name for messages, and how to open it.
+// An Input is one file of sales: its name for messages, and how to open it, which may be done again.
 type Input struct {
 	Name string
 	Open func() (io.ReadCloser, error)
@@ -20,6 +20,9 @@ type Input struct {
 
 // FromPaths returns the files at the paths; "-" is stdin. A file that is named twice, under
 // whatever names, is refused, for it would be counted twice. The error is an InputError.
+//
+// Opened again, a file is read as it is by then. Of a pipe and of stdin that is the content of the
+// first time, which is kept.
 func FromPaths(paths []string, stdin io.Reader) ([]Input, error) {
 	var inputs []Input
 	var problems InputError
@@ -31,7 +34,8 @@ func FromPaths(paths []string, stdin io.Reader) ([]Input, error) {
 				problems.add(path, 0, "the standard input is named twice")
 			}
 			stdinSeen = true
-			inputs = append(inputs, Input{Name: "(standard input)", Open: func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }})
+			open := func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }
+			inputs = append(inputs, Input{Name: "(standard input)", Open: kept(open)})
 			continue
 		}
 		info, err := os.Stat(path)
@@ -49,12 +53,37 @@ func FromPaths(paths []string, stdin io.Reader) ([]Input, error) {
 			}
 		}
 		seen[path] = info
-		inputs = append(inputs, Input{Name: path, Open: func() (io.ReadCloser, error) { return os.Open(path) }})
+		open := func() (io.ReadCloser, error) { return os.Open(path) }
+		if !info.Mode().IsRegular() {
+			open = kept(open)
+		}
+		inputs = append(inputs, Input{Name: path, Open: open})
 	}
 	if len(problems) > 0 {
 		return nil, problems
 	}
 	return inputs, nil
+}
+
+// kept makes what can be read only once readable again: it keeps what was read. The first reader has
+// to be done, and to have read to the end, before the next one opens it.
+func kept(open func() (io.ReadCloser, error)) func() (io.ReadCloser, error) {
+	var content bytes.Buffer
+	opened := false
+	return func() (io.ReadCloser, error) {
+		if opened {
+			return io.NopCloser(bytes.NewReader(content.Bytes())), nil
+		}
+		file, err := open()
+		if err != nil {
+			return nil, err
+		}
+		opened = true
+		return struct {
+			io.Reader
+			io.Closer
+		}{io.TeeReader(file, &content), file}, nil
+	}
 }
 
 // FromFS returns the named files of a file system.

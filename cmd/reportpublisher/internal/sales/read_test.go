@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/pglease/pglease/cmd/reportpublisher/internal/sales"
 )
@@ -161,5 +162,20 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	_, err := sales.Read(ctx, july(t), []sales.Input{{Name: "pipe", Open: func() (io.ReadCloser, error) { return endless, nil }}}, sales.Limits{})
 	if !errors.Is(err, cause) {
 		t.Errorf("error %v, want the context's cause", err)
+	}
+}
+
+// What can be read only once, reads the same again.
+func TestStdinCanBeReadAgain(t *testing.T) {
+	t.Parallel()
+	inputs, err := sales.FromPaths([]string{sales.Stdin}, iotest.OneByteReader(strings.NewReader(header+good)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		sum, err := sales.Read(t.Context(), july(t), inputs, sales.Limits{})
+		if err != nil || sum.Rows != 1 {
+			t.Errorf("got %+v, %v", sum, err)
+		}
 	}
 }

@@ -33,8 +33,8 @@ SET state      = 'running',
     claimed_at = clock_timestamp(),
     expires_at = clock_timestamp() + $2::interval,
     unique_key = CASE WHEN NOT j.unique_waits THEN j.unique_key END
-WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d)) AND j.state = 'ready'
-RETURNING j.id, j.priority, j.run_at, j.attempt, j.max_attempts, j.fence, coalesce(j.partition_key, '')::text AS partition_key,
+WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d))
+RETURNING j.id, j.priority::smallint AS priority, j.run_at, j.attempt, j.max_attempts, j.fence, coalesce(j.partition_key, '')::text AS partition_key,
           j.generation, j.created_at, coalesce(j.last_error, '')::text AS last_error, j.payload
 `
 
@@ -64,8 +64,9 @@ type ClaimRow struct {
 //
 // The rows are locked and counted in a CTE that is materialised: a subquery in the WHERE of the
 // UPDATE may be run once for each row by a nested loop, and then takes more than its LIMIT. Each
-// priority is looked up by itself, so that jobs of the future are never walked over. The outer
-// array makes the UPDATE go by primary key whatever the planner believes of the LIMIT.
+// priority is looked up by itself, so that jobs of the future are never walked over. The array of
+// ids, and no other condition, makes the UPDATE go by primary key whatever the planner believes of
+// the LIMIT: with the state beside it, it was seen to go by the index of that state, and walk.
 func (q *Queries) Claim(ctx context.Context, db DBTX, arg ClaimParams) ([]ClaimRow, error) {
 	rows, err := db.Query(ctx, claim,
 		arg.WorkerID,
@@ -157,7 +158,7 @@ WITH mine AS MATERIALIZED (
 )
 UPDATE /*schema.*/job AS j
 SET expires_at = greatest(j.expires_at, clock_timestamp() + $1::interval)
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND j.state = 'running'
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
 RETURNING j.id, (j.expires_at - clock_timestamp())::interval AS remaining
 `
 
@@ -208,8 +209,8 @@ SET state      = CASE WHEN j.attempt >= j.max_attempts THEN 'parked' ELSE 'ready
     run_at     = clock_timestamp(),
     expires_at = NULL,
     last_error = format('attempt %s was cut off: its worker %s was not heard of any more', j.attempt, j.worker_id)
-WHERE j.id = ANY(ARRAY(SELECT d.id FROM dead AS d)) AND j.state = 'running' AND j.expires_at < clock_timestamp()
-RETURNING j.id, j.queue, j.state, j.attempt, j.worker_id::text AS worker_id
+WHERE j.id = ANY(ARRAY(SELECT d.id FROM dead AS d))
+RETURNING j.id, j.queue::text AS queue, j.state::text AS state, j.attempt, j.worker_id::text AS worker_id
 `
 
 type ReapRow struct {

@@ -29,7 +29,7 @@ WITH given AS MATERIALIZED (
     ON CONFLICT (queue, unique_key) WHERE unique_key IS NOT NULL DO NOTHING
     RETURNING j.id, j.queue, j.unique_key, j.state
 )
-SELECT a.id, a.queue, coalesce(a.unique_key, '')::text AS unique_key, a.state,
+SELECT a.id, a.queue::text AS queue, coalesce(a.unique_key, '')::text AS unique_key, a.state::text AS state,
        (a.queue IN (SELECT b.queue FROM /*schema.*/job_bell AS b WHERE b.waits AND b.seen_at > clock_timestamp() - interval '1 minute'))::boolean AS awaited
 FROM added AS a
 ORDER BY a.id
@@ -113,7 +113,7 @@ func (q *Queries) FreeKeys(ctx context.Context, db DBTX, ids []int64) error {
 }
 
 const holders = `-- name: Holders :many
-SELECT j.id, j.queue, j.unique_key::text AS unique_key, j.state,
+SELECT j.id, j.queue::text AS queue, j.unique_key::text AS unique_key, j.state::text AS state,
        (j.state IN ('done', 'dropped') AND (j.unique_until IS NULL OR j.unique_until <= clock_timestamp()))::boolean AS lapsed
 FROM ROWS FROM (unnest($1::text[]), unnest($2::text[])) AS d(queue, unique_key)
 JOIN /*schema.*/job AS j ON j.queue = d.queue AND j.unique_key = d.unique_key

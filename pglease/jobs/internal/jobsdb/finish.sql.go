@@ -25,7 +25,7 @@ SET state       = 'done',
     finished_at = clock_timestamp(),
     expires_at  = NULL,
     unique_key  = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND j.state = 'running'
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
 RETURNING j.id
 `
 
@@ -94,7 +94,7 @@ SET state      = CASE WHEN $1::boolean OR j.attempt >= j.max_attempts THEN 'park
     last_error = $3::text
 FROM mine
 WHERE j.id = mine.id
-RETURNING j.state
+RETURNING j.state::text AS state
 `
 
 type FailParams struct {
@@ -134,7 +134,7 @@ SET state      = 'ready',
     attempt    = j.attempt - 1,
     run_at     = CASE WHEN $1::interval > interval '0' THEN clock_timestamp() + $1::interval ELSE j.run_at END,
     expires_at = NULL
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND j.state = 'running'
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
 RETURNING j.id
 `
 

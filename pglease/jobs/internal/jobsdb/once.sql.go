@@ -44,6 +44,16 @@ func (q *Queries) EndOnce(ctx context.Context, db DBTX, arg EndOnceParams) (time
 	return created_at, err
 }
 
+const forgetOnce = `-- name: ForgetOnce :exec
+DELETE FROM /*schema.*/job_once AS o WHERE o.key = $1::text AND o.result IS NULL
+`
+
+// ForgetOnce gives back a key that this transaction reserved and has no result for.
+func (q *Queries) ForgetOnce(ctx context.Context, db DBTX, key string) error {
+	_, err := db.Exec(ctx, forgetOnce, key)
+	return err
+}
+
 const onceResult = `-- name: OnceResult :one
 SELECT coalesce(o.result::text, '')::text AS result FROM /*schema.*/job_once AS o WHERE o.key = $1::text
 `
@@ -60,7 +70,7 @@ func (q *Queries) OnceResult(ctx context.Context, db DBTX, key string) (string, 
 const pruneOnce = `-- name: PruneOnce :execrows
 WITH old AS MATERIALIZED (
     SELECT o.key FROM /*schema.*/job_once AS o
-    WHERE o.created_at < clock_timestamp() - $1::interval
+    WHERE o.created_at < (SELECT clock_timestamp()) - $1::interval
     ORDER BY o.created_at
     LIMIT $2::int
     FOR UPDATE OF o SKIP LOCKED

@@ -77,15 +77,16 @@ func (q *Queries) MarkRelayed(ctx context.Context, db DBTX, arg MarkRelayedParam
 const pruneMessages = `-- name: PruneMessages :execrows
 WITH old AS MATERIALIZED (
     SELECT o.id FROM /*schema.*/outbox AS o
-    WHERE o.relayed_at IS NOT NULL AND o.relayed_at < clock_timestamp() - $1::interval
+    WHERE o.outbox = $1::text AND o.relayed_at IS NOT NULL AND o.relayed_at < (SELECT clock_timestamp()) - $2::interval
     ORDER BY o.relayed_at
-    LIMIT $2::int
+    LIMIT $3::int
     FOR UPDATE OF o SKIP LOCKED
 )
 DELETE FROM /*schema.*/outbox AS o WHERE o.id = ANY(ARRAY(SELECT d.id FROM old AS d))
 `
 
 type PruneMessagesParams struct {
+	Outbox  string
 	Age     time.Duration
 	MaxRows int32
 }
@@ -93,7 +94,7 @@ type PruneMessagesParams struct {
 // PruneMessages deletes messages that were relayed before a time. Zero rows mean that there are
 // none left.
 func (q *Queries) PruneMessages(ctx context.Context, db DBTX, arg PruneMessagesParams) (int64, error) {
-	result, err := db.Exec(ctx, pruneMessages, arg.Age, arg.MaxRows)
+	result, err := db.Exec(ctx, pruneMessages, arg.Outbox, arg.Age, arg.MaxRows)
 	if err != nil {
 		return 0, err
 	}

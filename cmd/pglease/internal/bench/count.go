@@ -1,0 +1,44 @@
+package bench
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// counter counts the statements that connections send.
+type counter struct{ statements atomic.Int64 }
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.statements.Add(1)
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (c *counter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	c.statements.Add(int64(data.Batch.Len()))
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (c *counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (c *counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// cost is what has been spent up to a moment.
+type cost struct {
+	statements int64 // sent by this process, those of the limits excepted
+	wal        int64 // bytes, written by the whole server
+}
+
+func (s *stage) spent(ctx context.Context) (cost, error) {
+	c := cost{statements: s.counter.statements.Load()}
+	err := s.control.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&c.wal)
+	return c, err
+}

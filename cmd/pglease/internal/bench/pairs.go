@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pglease/pglease/pglease"
+)
+
+var pairs = Work{
+	Name:    "pairs",
+	Summary: "acquire and release a resource of one's own",
+	unit:    "acquire and release",
+	limit:   "two UPDATEs of a row of one's own",
+	prepare: preparePairs,
+}
+
+func preparePairs(ctx context.Context, s *stage) (loads, error) {
+	client, err := s.shared(ctx)
+	if err != nil {
+		return loads{}, err
+	}
+	limit, err := s.updates(ctx, s.options.Clients, 2, false)
+	return loads{limit: limit, ours: load{run: closed(s.options.Clients, func(ctx context.Context, worker int) error {
+		lease, err := client.TryAcquire(ctx, resource(worker))
+		if err != nil {
+			return err
+		}
+		return lease.Release(ctx)
+	})}}, err
+}
+
+var refused = Work{
+	Name:    "refused",
+	Summary: "ask for a resource that another holds",
+	unit:    "refused TryAcquire",
+	limit:   "one UPDATE of a row of one's own",
+	prepare: prepareRefused,
+}
+
+func prepareRefused(ctx context.Context, s *stage) (loads, error) {
+	client, err := s.shared(ctx)
+	if err != nil {
+		return loads{}, err
+	}
+	if _, err := client.TryAcquire(ctx, resource(0)); err != nil {
+		return loads{}, err
+	}
+	limit, err := s.updates(ctx, s.options.Clients, 1, false)
+	return loads{limit: limit, ours: load{run: closed(s.options.Clients, func(ctx context.Context, _ int) error {
+		_, err := client.TryAcquire(ctx, resource(0))
+		if errors.Is(err, pglease.ErrHeld) {
+			return nil
+		}
+		return errors.Join(errors.New("a held resource was not refused"), err)
+	})}}, err
+}
+
+// shared returns one client for all, with a connection for each.
+func (s *stage) shared(ctx context.Context) (*pglease.Client, error) {
+	pool, err := s.pool(ctx, s.options.Clients, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.client(ctx, pool, pglease.Config{})
+}
+
+func resource(n int) string { return fmt.Sprintf("bench/%d", n) }

@@ -1,0 +1,14 @@
+DROP TABLE /*schema.*/job_once;
+DROP TABLE /*schema.*/job_bell;
+DROP TABLE /*schema.*/job_signal;
+DROP TABLE /*schema.*/job_partition;
+DROP TABLE /*schema.*/job;
+DROP VIEW /*schema.*/job_fence_floor;
+DROP TABLE /*schema.*/job_installation;
+DROP FUNCTION /*schema.*/job_signal_partition();
+DROP FUNCTION /*schema.*/job_refuse_lower_generation();
+DROP FUNCTION /*schema.*/job_hold_fence();
+DROP DOMAIN /*schema.*/job_priority;
+DROP DOMAIN /*schema.*/job_key;
+DROP DOMAIN /*schema.*/job_queue;
+DROP DOMAIN /*schema.*/job_state;

@@ -1,0 +1,3 @@
+DROP TABLE /*schema.*/outbox_relay;
+DROP TABLE /*schema.*/outbox;
+DROP FUNCTION /*schema.*/outbox_refuse_change();

@@ -1,0 +1,136 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/internal/mint"
+	"github.com/pglease/pglease/pglease/jobs/internal/jobsdb"
+)
+
+// A Claim is one attempt at a job, given to this process for a time. Only its methods may be
+// called from several goroutines; the fields are for reading.
+type Claim struct {
+	ID          int64
+	Queue       string
+	Attempt     int // from 1; one that was snoozed or given back is not counted
+	MaxAttempts int
+	Priority    int
+	RunAt       time.Time
+	CreatedAt   time.Time
+	Payload     []byte // JSON as it was enqueued
+	Partition   string // the partition key; may be empty
+	LastError   string // why the attempt before failed; may be empty
+
+	token     fence.Token
+	partition fence.Token
+	until     atomic.Pointer[time.Time]
+}
+
+// Token is what a protected resource must be given with each write of this attempt: of the
+// resource "job/<queue>/<id>", with a fence that grows with each claim of the job, and an id of
+// this claim alone. The fence is floored by the server's timeline and clock, as that of a lease
+// is: it grows also where a failover or a restore lost the last claims.
+func (c *Claim) Token() fence.Token { return c.token }
+
+// PartitionToken is for a resource that belongs to the whole partition: of the resource
+// "partition/<queue>/<key>", with the partition's generation, which grows with each claim of any
+// of its jobs. The zero Token where the job has no partition key.
+func (c *Claim) PartitionToken() fence.Token { return c.partition }
+
+// Remaining is how long the claim may still be trusted: it counts from before the claim, or the
+// last confirmed Extend, was sent. After that another may have the job.
+func (c *Claim) Remaining() time.Duration { return max(0, time.Until(*c.until.Load())) }
+
+// trust moves the end of trust, never back.
+func (c *Claim) trust(until time.Time) {
+	if old := c.until.Load(); old == nil || old.Before(until) {
+		c.until.Store(&until)
+	}
+}
+
+// Claim gives this process up to n jobs of a queue that are due, in the order of priority, time to
+// run and id, each for Config.TTL: Extend, or Run's heartbeat, makes that longer. It does not wait:
+// an empty answer means that nothing is due. n is at most MaxBatch.
+//
+// The attempt counts from here, so a job that kills its worker each time is parked in the end.
+//
+// Where fewer than n are due, and now and then anyway, Claim first does what Tend does.
+//
+// After an error other than ErrInvalidJob jobs may have been claimed; they run again after the TTL.
+func (c *Client) Claim(ctx context.Context, queue string, n int) ([]*Claim, error) {
+	if err := checkQueue(queue); err != nil {
+		return nil, wrap("claim", "", 0, err)
+	}
+	if n < 1 || n > MaxBatch {
+		return nil, wrap("claim", queue, 0, invalid("%d jobs in one call, not between 1 and %d", n, MaxBatch))
+	}
+	claims, err := c.claim(ctx, queue, n)
+	if err != nil || (len(claims) == n && !c.due(&c.promoted, tendEvery)) {
+		return claims, wrap("claim", queue, 0, err)
+	}
+	moved, err := c.tend(ctx)
+	if err == nil && moved > 0 && len(claims) < n {
+		var more []*Claim
+		more, err = c.claim(ctx, queue, n-len(claims))
+		claims = append(claims, more...)
+	}
+	if len(claims) > 0 { // what failed is tried again; the caller must not lose the claims
+		return claims, nil
+	}
+	return nil, wrap("claim", queue, 0, err)
+}
+
+func (c *Client) claim(ctx context.Context, queue string, n int) ([]*Claim, error) {
+	var rows []jobsdb.ClaimRow
+	var sent time.Time
+	err := c.alone(ctx, func(db jobsdb.DBTX) (err error) {
+		sent = time.Now()
+		rows, err = c.queries.Claim(ctx, db, jobsdb.ClaimParams{
+			Queue: queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// RETURNING has no order.
+	slices.SortFunc(rows, func(a, b jobsdb.ClaimRow) int {
+		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
+	})
+	claims := make([]*Claim, len(rows))
+	for i, row := range rows {
+		claims[i] = newClaim(queue, row, sent.Add(trusted(c.config.TTL)))
+	}
+	return claims, nil
+}
+
+// trusted leaves a hundredth of a time by the database's clock to clocks of other rates.
+func trusted(d time.Duration) time.Duration { return d - d/100 }
+
+func newClaim(queue string, row jobsdb.ClaimRow, until time.Time) *Claim {
+	c := &Claim{
+		ID: row.ID, Queue: queue, Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts), Priority: int(row.Priority),
+		RunAt: row.RunAt, CreatedAt: row.CreatedAt, Payload: row.Payload, Partition: row.PartitionKey, LastError: row.LastError,
+	}
+	c.trust(until)
+	id := newUUID()
+	c.token = mint.Token("job/"+queue+"/"+strconv.FormatInt(row.ID, 10), row.Fence, id).(fence.Token)
+	if row.PartitionKey != "" {
+		c.partition = mint.Token("partition/"+queue+"/"+row.PartitionKey, row.Generation, id).(fence.Token)
+	}
+	return c
+}
+
+func newUUID() (id [16]byte) {
+	_, _ = rand.Read(id[:]) // never fails, see crypto/rand
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return id
+}

@@ -1,0 +1,123 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglease/pglease/pglease/jobs/internal/jobsdb"
+)
+
+const (
+	// bellEvery is how often a waiting worker says so again. A bell that was not heard for a
+	// minute is not rung.
+	bellEvery = 20 * time.Second
+
+	// selfTest is how long a message through the pool may take to the listening connection.
+	selfTest = 2 * time.Second
+
+	// listenerPing is how often the silent connection is asked whether it is alive.
+	listenerPing = 15 * time.Second
+
+	listenerPause = 5 * time.Second
+)
+
+var errNoPush = errors.New("a notification through the pool did not arrive; polling alone")
+
+// listen hears the bell until the context ends. Without it everything works, later.
+func (w *worker) listen(ctx context.Context) {
+	told := false
+	for ctx.Err() == nil {
+		err := w.listenOnce(ctx)
+		w.hear(false)
+		if err != nil && ctx.Err() == nil && (!told || !errors.Is(err, errNoPush)) {
+			told = errors.Is(err, errNoPush) // a pooler stays one: once is enough
+			w.config.Logger.Warn("the worker cannot listen", "queue", w.config.Queue, "error", err)
+		}
+		delay := listenerPause
+		if errors.Is(err, errNoPush) {
+			delay = time.Minute
+		}
+		_ = pause(ctx, jitter(delay, 0.2))
+	}
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	if err := w.client.queries.LeaveBell(leaving, w.client.schema.On(w.client.pool), uuid(w.id)); err != nil {
+		w.config.Logger.Warn("the worker's bell stays", "error", err) // it goes by age
+	}
+}
+
+func (w *worker) listenOnce(ctx context.Context) error {
+	opening, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	conn, err := connect(opening, w.client.pool)
+	if err != nil {
+		return err
+	}
+	defer hangUp(ctx, conn)
+	channel := channelOf(w.id)
+	if _, err := conn.Exec(opening, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		return err
+	}
+	// A pooler in transaction mode accepts LISTEN and delivers nothing, or to another client.
+	if _, err := w.client.pool.Exec(opening, "SELECT pg_notify($1, '')", channel); err != nil {
+		return err
+	}
+	testing, cancelTest := context.WithTimeout(ctx, selfTest)
+	defer cancelTest()
+	if _, err := conn.WaitForNotification(testing); err != nil {
+		return errors.Join(errNoPush, err)
+	}
+	w.hear(true)
+	nudge(w.rung) // look once: what came before could not ring
+	for {
+		if err := w.awaitRing(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitRing returns when the bell rang, or when the connection was silent for a while and lives.
+func (w *worker) awaitRing(ctx context.Context, conn *pgx.Conn) error {
+	waiting, cancel := context.WithTimeout(ctx, listenerPing)
+	defer cancel()
+	_, err := conn.WaitForNotification(waiting)
+	if err == nil {
+		nudge(w.rung)
+		return nil
+	}
+	if ctx.Err() != nil || !pgconn.Timeout(err) {
+		return err
+	}
+	pinging, cancelPing := context.WithTimeout(ctx, requestTimeout)
+	defer cancelPing()
+	return conn.Ping(pinging)
+}
+
+func (w *worker) hear(pushed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pushed = pushed
+}
+
+func (w *worker) hears() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pushed
+}
+
+// waitAtBell says that the worker waits, and tells whether that was noted.
+func (w *worker) waitAtBell(alive context.Context) bool {
+	ctx, cancel := context.WithTimeout(alive, requestTimeout)
+	defer cancel()
+	err := w.client.queries.WaitAtBell(ctx, w.client.schema.On(w.client.pool), jobsdb.WaitAtBellParams{
+		WorkerID: uuid(w.id), Queue: w.config.Queue,
+	})
+	if err != nil {
+		w.config.Logger.Warn("the worker's bell cannot be hung", "error", err)
+	}
+	return err == nil
+}

@@ -1,0 +1,65 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglease/pglease/migrations"
+	"github.com/pglease/pglease/pglease/jobs"
+	"github.com/pglease/pglease/pglease/pgleasetest"
+)
+
+// deadlySaga kills the process in each of its steps once, before or after the step was committed.
+func deadlySaga(ctx context.Context, pool *pgxpool.Pool, c *jobs.Claim) error {
+	die := func(attempt int) error {
+		if c.Attempt == attempt {
+			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		return nil
+	}
+	steps := []step{
+		{"one", noting("one", nil), noting("one undone", nil)},
+		{"two", func(ctx context.Context, tx pgx.Tx) error {
+			return errors.Join(noting("two", nil)(ctx, tx), die(1))
+		}, noting("two undone", nil)},
+		{"three", func(ctx context.Context, tx pgx.Tx) error {
+			return errors.Join(die(2), noting("three", errRefused)(ctx, tx))
+		}, nil},
+	}
+	steps[0].undo = func(ctx context.Context, tx pgx.Tx) error {
+		return errors.Join(noting("one undone", nil)(ctx, tx), die(3))
+	}
+	_, err := saga(ctx, pool, "saga/"+c.Partition, steps)
+	return err
+}
+
+// A saga goes on where it was killed: each step and each compensation is done once.
+func TestSagaSurvivesKills(t *testing.T) {
+	t.Parallel()
+	url := pgleasetest.URL(t, migrations.Jobs)
+	b := setUpOn(t, poolOf(t, url, 4, nil))
+	b.exec(journalTable)
+	id := b.enqueue(jobs.Job{Partition: "journey/7"})[0]
+	for attempt := 1; attempt <= 3; attempt++ {
+		p := startWorker(t, url, 300*time.Millisecond)
+		if err := p.cmd.Wait(); err == nil {
+			t.Fatal("the worker lives")
+		}
+	}
+	startWorker(t, url, 300*time.Millisecond)
+	if info := b.eventually(id, jobs.Done); info.Attempt != 4 {
+		t.Errorf("got %+v", info)
+	}
+	want := []string{"one", "two", "two undone", "one undone"}
+	if got := journal(t.Context(), b.pool); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
