@@ -1,0 +1,178 @@
+package pglease_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglease/pglease/internal/postgres"
+	"github.com/pglease/pglease/pglease"
+)
+
+// A server whose commits wait for a synchronous standby that does not exist. When such a wait is
+// cancelled the server answers with success, and a warning that the standby may not have it.
+
+// ghost has commits wait, or, with a false, no longer.
+func ghost(t *testing.T, pool *pgxpool.Pool, wait bool) {
+	t.Helper()
+	name := map[bool]string{true: "ghost", false: ""}[wait]
+	execute(t, pool, "ALTER SYSTEM SET synchronous_standby_names = '"+name+"'", "SELECT pg_reload_conf()")
+	for now := "?"; now != name; { // each session learns of it by itself
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&now); err != nil {
+			t.Fatal(err)
+		}
+		conn.Release()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+const waitingForStandby = " FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+// awaitCommit returns when a commit waits for the standby.
+func awaitCommit(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for waiting := 0; waiting == 0; {
+		if err := pool.QueryRow(t.Context(), "SELECT count(*)"+waitingForStandby).Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// cancelCommits cancels every such wait, until the function that it returns is called.
+func cancelCommits(t *testing.T, pool *pgxpool.Pool) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		for ctx.Err() == nil {
+			if _, err := pool.Exec(ctx, "SELECT pg_cancel_backend(pid)"+waitingForStandby); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	return func() {
+		cancel()
+		<-joined
+	}
+}
+
+func TestACancelledWaitForAStandbyIsNoGrant(t *testing.T) {
+	t.Parallel()
+	server, admin := ownServer(t, postgres.Options{Durable: true})
+	client, _ := observed(t, poolOf(t, server.URL(), nil), pglease.Config{TTL: time.Minute, RequestTimeout: 20 * time.Second})
+	release(t, acquire(t, client, "old"))
+	ghost(t, admin, true)
+	stop := cancelCommits(t, admin)
+	for _, resource := range []string{"new", "old"} {
+		_, err := client.TryAcquire(t.Context(), resource)
+		if err == nil || errors.Is(err, pglease.ErrHeld) || !strings.Contains(err.Error(), "synchronous standby") {
+			t.Errorf("TryAcquire: %v", err)
+		}
+		if r := readRow(t, admin, resource); r.current {
+			t.Errorf("refused, and held: %+v", r)
+		}
+	}
+	id := pglease.WithRequestID(pglease.NewRequestID())
+	if _, err := client.TryAcquire(t.Context(), "named", id); !errors.Is(err, pglease.ErrUnknownOutcome) {
+		t.Errorf("TryAcquire: %v", err)
+	}
+	stop()
+	granted := make(chan served)
+	go func() {
+		lease, err := client.TryAcquire(t.Context(), "confirmed")
+		granted <- served{lease, err}
+	}()
+	awaitCommit(t, admin)
+	ghost(t, admin, false)
+	if confirmed := <-granted; confirmed.err != nil {
+		t.Error(confirmed.err)
+	}
+	if r := readRow(t, admin, "named"); acquire(t, client, "named", id).Token().Fence() != r.fence {
+		t.Error("the same request has another lease now")
+	}
+}
+
+func TestACancelledWaitForAStandbyExtendsNoTrust(t *testing.T) {
+	t.Parallel()
+	server, admin := ownServer(t, postgres.Options{Durable: true})
+	client, events := observed(t, poolOf(t, server.URL(), nil), pglease.Config{
+		TTL: time.Minute, RenewEvery: 2 * time.Second, UnitOfWork: 57 * time.Second, RequestTimeout: 20 * time.Second,
+	})
+	lease := acquire(t, client, "r")
+	token := lease.Token()
+	ghost(t, admin, true)
+	awaitCommit(t, admin)
+	confirmed, _ := events.of(pglease.EventRenewed)
+	before := lease.Remaining()
+	stop := cancelCommits(t, admin)
+	for lease.State() != pglease.Suspect {
+		failed := events.more(t, pglease.EventRenewError, 1)[0]
+		if !strings.Contains(failed.Err.Error(), "synchronous standby") {
+			t.Logf("renewal: %v", failed.Err) // the client's own limit came first
+		}
+	}
+	if now, _ := events.of(pglease.EventRenewed); len(now) != len(confirmed) || lease.Remaining() >= before {
+		t.Errorf("%d renewals became %d, trust of %v became %v", len(confirmed), len(now), before, lease.Remaining())
+	}
+	stop()
+	ghost(t, admin, false)
+	events.more(t, pglease.EventRenewed, 1)
+	wantState(t, lease, pglease.Held)
+	if lease.Token() != token {
+		t.Errorf("token %v became %v", token, lease.Token())
+	}
+}
+
+// TestACancelledWaitForAStandbyHandsNothingOver: to a waiter of another client or of its own. It
+// goes on, and is served when a grant to it is confirmed.
+func TestACancelledWaitForAStandbyHandsNothingOver(t *testing.T) {
+	t.Parallel()
+	server, admin := ownServer(t, postgres.Options{Durable: true})
+	var log lines
+	config := pglease.Config{
+		TTL: time.Minute, RenewEvery: 20 * time.Second, RequestTimeout: 20 * time.Second,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	holder, own := observed(t, poolOf(t, server.URL(), nil), config)
+	other, others := observed(t, poolOf(t, server.URL(), nil), config)
+	for waiter, events := range map[*pglease.Client]*journal{holder: own, other: others} {
+		lease := acquire(t, holder, "r")
+		waiting := waitFor(t.Context(), waiter, "r")
+		events.await(t, pglease.EventWaiting, 1)
+		ghost(t, admin, true)
+		stop := cancelCommits(t, admin)
+		refused := strings.Count(log.String(), "acquire is tried again")
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		for strings.Count(log.String(), "acquire is tried again") < refused+2 {
+			select {
+			case next := <-waiting:
+				t.Fatalf("handed over: %v", next.err)
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		stop()
+		ghost(t, admin, false)
+		next := <-waiting
+		if next.err != nil {
+			t.Fatal(next.err)
+		}
+		if r := readRow(t, admin, "r"); !r.current || r.fence != next.lease.Token().Fence() {
+			t.Errorf("token %v, row %+v", next.lease.Token(), r)
+		}
+		release(t, next.lease)
+	}
+}
