@@ -97,6 +97,13 @@ func (l *line) enter(ctx context.Context, resource string, request authority.ID)
 	}
 }
 
+// active tells whether somebody of this client waits, or did a moment ago.
+func (l *line) active() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running
+}
+
 // begin starts the goroutines, after those before have said farewell. l.mu is held.
 func (l *line) begin() {
 	ctx, stop := context.WithCancel(context.Background())

@@ -47,7 +47,27 @@ func (l *line) due(now time.Time) (due []*place, next time.Time, done bool) {
 			next = earliest(next, p.look)
 		}
 	}
+	if len(due) > 0 {
+		due = l.soon(due, now.Add(togetherWithin))
+	}
 	return due, next, false
+}
+
+// togetherWithin is how much earlier than planned a waiter is looked after, because another is.
+const togetherWithin = time.Second
+
+// soon adds the waiters whose look is not far off, so that one statement serves them all. l.mu is held.
+func (l *line) soon(due []*place, until time.Time) []*place {
+	asked := make(map[*place]bool, len(due))
+	for _, p := range due {
+		asked[p] = true
+	}
+	for _, p := range l.places {
+		if p.Ticket != 0 && !asked[p] && p.look.Before(until) {
+			due = append(due, p)
+		}
+	}
+	return due
 }
 
 // look asks how waiters stand, in one statement, and wakes those with news.

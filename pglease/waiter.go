@@ -16,8 +16,12 @@ func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
 		ctx, cancel = context.WithTimeout(ctx, r.maxWait)
 		defer cancel()
 	}
-	for {
-		lease, err := c.request(ctx, r)
+	for first := true; ; first = false {
+		var lease *Lease
+		err := ErrHeld
+		if !first || !c.line.active() { // where others of this client wait, a join asks as well
+			lease, err = c.request(ctx, r)
+		}
 		if errors.Is(err, ErrHeld) {
 			lease, err = c.waitInLine(ctx, r, err)
 		}

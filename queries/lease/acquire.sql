@@ -29,8 +29,8 @@ WITH free AS MATERIALIZED (
     WHERE f.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
 ), stepped_out AS (
     DELETE FROM /*schema.*/lease_waiter AS w
-    USING free
-    WHERE w.resource_id = free.resource_id AND w.ticket = sqlc.arg(ticket)::bigint
+    WHERE w.resource_id = sqlc.arg(resource_id)::text AND w.ticket = sqlc.arg(ticket)::bigint
+      AND EXISTS (SELECT FROM free)
     RETURNING w.ticket
 ), granted AS (
     UPDATE /*schema.*/resource_lease AS l

@@ -32,8 +32,8 @@ WITH free AS MATERIALIZED (
     WHERE f.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
 ), stepped_out AS (
     DELETE FROM /*schema.*/lease_waiter AS w
-    USING free
-    WHERE w.resource_id = free.resource_id AND w.ticket = $4::bigint
+    WHERE w.resource_id = $1::text AND w.ticket = $4::bigint
+      AND EXISTS (SELECT FROM free)
     RETURNING w.ticket
 ), granted AS (
     UPDATE /*schema.*/resource_lease AS l
