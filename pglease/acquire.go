@@ -24,7 +24,7 @@ const attempts = 4
 // any error the caller has nothing, and no lease of this call is left behind; only with
 // WithRequestID may it match ErrUnknownOutcome instead.
 func (c *Client) TryAcquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
-	return c.enter(resource, options, nil, func(r *request) (*Lease, error) {
+	return c.enter(ctx, resource, options, nil, func(r *request) (*Lease, error) {
 		return c.request(ctx, r)
 	})
 }
@@ -39,15 +39,18 @@ func (c *Client) Acquire(ctx context.Context, resource string, options ...Acquir
 }
 
 func (c *Client) acquire(ctx context.Context, resource string, options []AcquireOption, counter *int) (*Lease, error) {
-	return c.enter(resource, options, counter, func(r *request) (*Lease, error) {
+	return c.enter(ctx, resource, options, counter, func(r *request) (*Lease, error) {
 		return c.wait(ctx, r)
 	})
 }
 
 // enter checks, counts and reports one call. Where it succeeds it also counts the caller's work
 // into counter, in one step, so that Close never finds neither.
-func (c *Client) enter(resource string, options []AcquireOption, counter *int, call func(*request) (*Lease, error)) (*Lease, error) {
+func (c *Client) enter(ctx context.Context, resource string, options []AcquireOption, counter *int, call func(*request) (*Lease, error)) (*Lease, error) {
 	r, err := c.newRequest(resource, options)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
 	if err == nil {
 		err = c.begin()
 	}
@@ -95,6 +98,13 @@ func (c *Client) request(ctx context.Context, r *request) (*Lease, error) {
 		var answer authority.Answer
 		answer, err = c.attempt(ctx, r)
 		if err == nil {
+			if answer.Outcome == authority.Queued && !c.promote(ctx, r.Resource) && try < attempts-1 {
+				continue // nobody live waited: it is free now
+			}
+			if answer.Outcome == authority.Spent && !r.named {
+				r.ID, open = authority.ID(NewRequestID()), false // granted, and over before we heard of it
+				continue
+			}
 			if !open || answer.Outcome != authority.Held {
 				return c.answered(ctx, r, sent, answer)
 			}
@@ -110,6 +120,9 @@ func (c *Client) request(ctx context.Context, r *request) (*Lease, error) {
 		if kind == authority.Definitive || ctx.Err() != nil {
 			break
 		}
+	}
+	if err == nil {
+		err = ErrRequestSpent // each new request was over before it was heard of
 	}
 	err = withCause(ctx, err)
 	if !open {
@@ -134,12 +147,28 @@ func (c *Client) resolve(ctx context.Context, r *request, err error) error {
 	id := r.ID
 	r.ID = authority.ID(NewRequestID()) // before anything can fail: this one is not to be used again
 	sent := time.Now()
-	next, failed := c.auth.Abandon(ctx, r.Resource, id)
-	c.line.serve(ctx, sent, next)
+	failed := insist(ctx, func() error {
+		next, err := c.auth.Abandon(ctx, r.Resource, id)
+		c.line.serve(ctx, sent, next)
+		return err
+	})
 	if failed != nil {
 		c.config.Logger.Warn("acquire not resolved; a lease of it would end with its TTL",
 			"resource", r.Resource, "ttl", r.TTL, "err", failed)
 		return fmt.Errorf("%w; and then: %w", err, failed)
+	}
+	return err
+}
+
+// insist repeats a clean-up that must not fail for a connection that has died: several of a pool
+// may have.
+func insist(ctx context.Context, step func() error) error {
+	err := step()
+	for try := 0; err != nil && ctx.Err() == nil && authority.KindOf(err) != authority.Definitive; try++ {
+		if !pause(ctx, time.Millisecond<<min(try, 8)) {
+			break
+		}
+		err = step()
 	}
 	return err
 }
@@ -152,7 +181,6 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	case authority.Held:
 		return nil, &HeldError{Owner: answer.Owner, Remaining: max(answer.Remaining, 0)}
 	case authority.Queued:
-		c.promote(ctx, r.Resource)
 		return nil, &HeldError{}
 	case authority.Spent:
 		return nil, ErrRequestSpent

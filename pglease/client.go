@@ -49,8 +49,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, config Config) (*Client, error
 	auth := authority.NewPostgres(pool, s)
 	c := newClient(auth, config)
 	if err := c.CheckSchema(ctx); err != nil {
-		c.events.close()
-		return nil, err
+		return nil, errors.Join(err, c.events.close(ctx))
 	}
 	return c, nil
 }
@@ -201,10 +200,10 @@ func (c *Client) Close(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	c.giveUp()
-	c.line.close()
+	c.line.close(ctx)
 	c.keeper.close()
 	err = errors.Join(err, c.auth.Close(ctx))
-	c.events.close()
+	err = errors.Join(err, c.events.close(ctx))
 	if err != nil {
 		return &Error{Op: "close", Err: err}
 	}

@@ -66,11 +66,11 @@ type Config struct {
 	ClockDrift float64
 
 	// RequestTimeout bounds each statement, with the connecting before it where there was none; a
-	// renewal is given no more than RenewEvery. Default 5 s, at most TTL.
+	// renewal is given a third of the trust that is left. Default TTL/3, at most 5 s and at least 250 ms.
 	RequestTimeout time.Duration
 
 	// PollEvery is how often those who wait look by themselves, give or take a fifth, while no
-	// listening session can be had. Default 1 s, at most TTL.
+	// listening session can be had. Default 1 s, or TTL/3 if that is less; at most TTL/2.
 	PollEvery time.Duration
 
 	// MaxHold is the longest time that a lease is renewed for; then it runs out. It is a net
@@ -110,8 +110,8 @@ func (c Config) filled() (Config, *schema.Schema, error) {
 	c.RenewEvery = or(c.RenewEvery, c.TTL/3)
 	c.UnitOfWork = or(c.UnitOfWork, c.TTL/4)
 	c.ClockDrift = or(c.ClockDrift, DefaultClockDrift)
-	c.RequestTimeout = or(c.RequestTimeout, min(c.TTL, 5*time.Second))
-	c.PollEvery = or(c.PollEvery, min(time.Second, c.TTL))
+	c.RequestTimeout = or(c.RequestTimeout, min(c.TTL, 5*time.Second, max(c.TTL/3, 250*time.Millisecond)))
+	c.PollEvery = or(c.PollEvery, min(time.Second, c.TTL/3))
 	c.MaxLeases = or(c.MaxLeases, DefaultMaxLeases)
 	c.MaxAcquires = or(c.MaxAcquires, DefaultMaxAcquires)
 	c.MaxWaiters = or(c.MaxWaiters, DefaultMaxWaiters)
@@ -155,7 +155,7 @@ func (c Config) check() error {
 			c.UnitOfWork, c.timing(c.TTL).trust(c.TTL)-c.RenewEvery),
 		refuse(!(c.ClockDrift < 0.5), "ClockDrift %v is not below 0.5", c.ClockDrift),
 		refuse(c.RequestTimeout > c.TTL, "RequestTimeout %v is above TTL %v", c.RequestTimeout, c.TTL),
-		refuse(c.PollEvery > c.TTL, "PollEvery %v is above TTL %v", c.PollEvery, c.TTL),
+		refuse(c.PollEvery > c.TTL/2, "PollEvery %v is above half of TTL %v: a grant could end before it is seen", c.PollEvery, c.TTL),
 		refuse(c.MaxWaiters > math.MaxInt32, "MaxWaiters %d is above %d", c.MaxWaiters, math.MaxInt32),
 		refuse(c.LockDelay > MaxTTL, "LockDelay %v is above %v", c.LockDelay, MaxTTL),
 		refuse(c.MaxHold > 0 && c.MaxHold < c.TTL, "MaxHold %v is below TTL %v", c.MaxHold, c.TTL),

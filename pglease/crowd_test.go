@@ -100,6 +100,13 @@ func TestKilledWaitersHoldNobodyUp_W4(t *testing.T) {
 	}
 	waiting := waitFor(t.Context(), live, "r")
 	inLine(t, pool, "r", waiters+1)
+	for sessions := -1; sessions != 1; { // the server has noticed that the others are gone
+		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&sessions)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	began := time.Now()
 	release(t, held)
 	next := <-waiting

@@ -174,6 +174,10 @@ func (f *fakeAuthority) Leave(ctx context.Context, _ authority.Place) (fence.Tok
 	return fence.Token{}, f.enter(ctx, "leave")
 }
 
+func (f *fakeAuthority) Prune(ctx context.Context, _ string) (int, error) {
+	return 0, f.enter(ctx, "prune")
+}
+
 func (f *fakeAuthority) Promote(ctx context.Context, _ string) (authority.Handover, error) {
 	return authority.Handover{}, f.enter(ctx, "promote")
 }

@@ -31,6 +31,7 @@ type Lease struct {
 	last     error         // the last renewal's failure, nil after a success
 	err      error         // why it is over
 	watchers map[*watcher]struct{}
+	releases int // calls of Release and HandOver since it was held
 
 	due due // guarded by the keeper's mutex
 }
@@ -178,14 +179,14 @@ func (l *Lease) State() State {
 	return l.state
 }
 
-// Remaining is how long the lease may still be trusted, zero when it is over. It counts from
+// Remaining is how long the lease may still be trusted, zero when it is over or being released. It counts from
 // before the last confirmed renewal was sent, less the allowance for clock drift.
 func (l *Lease) Remaining() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	l.settle(now)
-	if l.state.Over() {
+	if l.state.Over() || l.state == Releasing {
 		return 0
 	}
 	return l.deadline.Sub(now)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,11 +47,13 @@ type line struct {
 	ears   *ears
 
 	mu      sync.Mutex
-	places  map[authority.ID]*place // by request
-	tickets map[int64]*place
+	places  map[*place]struct{}
+	calls   map[authority.ID][]*place // the places of a request: more than one where calls share its id
+	tickets map[int64]authority.ID    // the request of each place
 	early   map[int64]struct{}
 	idle    time.Time          // since when nobody waits
 	closed  bool               // nobody may wait any more
+	hurry   bool               // there is no time for a farewell
 	running bool               // the goroutine lives
 	stop    context.CancelFunc // ends it
 	joined  chan struct{}      // closed when it has ended
@@ -63,7 +66,7 @@ func newLine(c *Client) *line {
 	_, _ = rand.Read(key[:]) // never fails, see crypto/rand
 	l := &line{
 		client: c, id: authority.ID(NewRequestID()), key: int64(binary.BigEndian.Uint64(key[:]) | 1),
-		places: map[authority.ID]*place{}, tickets: map[int64]*place{}, early: map[int64]struct{}{}, wake: make(chan struct{}, 1),
+		places: map[*place]struct{}{}, calls: map[authority.ID][]*place{}, tickets: map[int64]authority.ID{}, early: map[int64]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	l.ears = &ears{line: l}
 	return l
@@ -82,7 +85,8 @@ func (l *line) enter(ctx context.Context, resource string, request authority.ID)
 		return nil, ErrQueueFull
 	}
 	p := &place{Place: authority.Place{Resource: resource, Request: request}, woken: make(chan grant, 1), look: time.Now().Add(time.Hour)}
-	l.places[request] = p
+	l.places[p] = struct{}{}
+	l.calls[request] = append(l.calls[request], p)
 	if !l.running {
 		l.begin()
 	}
@@ -124,7 +128,7 @@ func (l *line) placed(p *place, ticket int64, look time.Duration) {
 	defer l.mu.Unlock()
 	delete(l.tickets, p.Ticket)
 	p.Ticket = ticket
-	l.tickets[ticket] = p
+	l.tickets[ticket] = p.Request
 	if _, rung := l.early[ticket]; rung {
 		delete(l.early, ticket)
 		p.tell(grant{ring: true})
@@ -145,8 +149,10 @@ func (l *line) lookIn(p *place, after time.Duration) {
 func (l *line) exit(p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.places, p.Request)
-	if l.tickets[p.Ticket] == p {
+	delete(l.places, p)
+	l.calls[p.Request] = slices.DeleteFunc(l.calls[p.Request], func(q *place) bool { return q == p })
+	if len(l.calls[p.Request]) == 0 {
+		delete(l.calls, p.Request)
 		delete(l.tickets, p.Ticket)
 	}
 	l.idle = time.Now()
@@ -177,8 +183,10 @@ func (p *place) tell(g grant) {
 func (l *line) rung(ticket int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.tickets[ticket]; p != nil {
-		p.tell(grant{ring: true})
+	if request, known := l.tickets[ticket]; known {
+		for _, p := range l.calls[request] {
+			p.tell(grant{ring: true})
+		}
 		return
 	}
 	if len(l.early) >= earlyRings {
@@ -199,10 +207,26 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 		return
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p := l.places[next.Request]; p != nil {
+	waiters := len(l.calls[next.Request])
+	for _, p := range l.calls[next.Request] {
 		p.tell(grant{token: next.Token, sent: sent, remaining: next.Remaining, ring: next.Token.IsZero(), unconfirmed: next.Unconfirmed})
 	}
+	l.mu.Unlock()
+	if waiters == 0 && !next.Token.IsZero() {
+		l.disown(ctx, next.Token)
+	}
+}
+
+// disown releases what was granted to a request of this client that nobody waits for any more.
+func (l *line) disown(ctx context.Context, token fence.Token) {
+	sent := time.Now()
+	_, next, err := l.client.auth.Release(ctx, token, "")
+	if err != nil {
+		l.client.config.Logger.Warn("a lease that nobody waits for was not released; it ends with its TTL",
+			"resource", token.Resource(), "err", err)
+		return
+	}
+	l.serve(ctx, sent, next)
 }
 
 // run beats and looks until nobody has waited for a while.
@@ -239,6 +263,12 @@ func (l *line) run(ctx context.Context, ready chan struct{}) {
 // end closes what run opened. The farewell is short: others give the client up by themselves.
 func (l *line) end(ctx context.Context) {
 	l.ears.close(ctx)
+	l.mu.Lock()
+	hurry := l.hurry
+	l.mu.Unlock()
+	if hurry {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.client.config.RequestTimeout)
 	defer cancel()
 	if err := l.client.auth.Farewell(ctx, l.id); err != nil {
@@ -247,9 +277,9 @@ func (l *line) end(ctx context.Context) {
 }
 
 // close ends the goroutines and waits for them.
-func (l *line) close() {
+func (l *line) close(ctx context.Context) {
 	l.mu.Lock()
-	l.closed = true
+	l.closed, l.hurry = true, ctx.Err() != nil
 	stop, joined := l.stop, l.joined
 	l.mu.Unlock()
 	if stop != nil {

@@ -99,7 +99,7 @@ func TestOneWaiterIsWoken_W2(t *testing.T) {
 	for _, waiters := range []int{1, 1000} {
 		t.Run(fmt.Sprint(waiters), func(t *testing.T) {
 			t.Parallel()
-			waiter, faults, pool := faulty(t, pglease.Config{TTL: time.Hour, PollEvery: time.Hour})
+			waiter, faults, pool := faulty(t, pglease.Config{TTL: time.Hour, PollEvery: time.Hour / 2})
 			holder := newClient(t, pool, pglease.Config{TTL: time.Hour})
 			held := acquire(t, holder, "r")
 			ctx, cancel := context.WithCancel(t.Context())
@@ -149,7 +149,7 @@ func TestNoWakeUpIsLost_W3(t *testing.T) {
 	pool := pgleasetest.Pool(t)
 	var wg sync.WaitGroup
 	for range 2 {
-		client := newClient(t, pool, pglease.Config{TTL: time.Hour, PollEvery: time.Hour})
+		client := newClient(t, pool, pglease.Config{TTL: time.Hour, PollEvery: time.Hour / 2})
 		wg.Go(func() {
 			for range 300 {
 				lease, err := client.Acquire(t.Context(), "r")
@@ -167,7 +167,7 @@ func TestNoWakeUpIsLost_W3(t *testing.T) {
 // TestTheReleaseComesBetween_W3 puts the release exactly there.
 func TestTheReleaseComesBetween_W3(t *testing.T) {
 	t.Parallel()
-	waiter, faults, pool := faulty(t, pglease.Config{TTL: time.Hour, PollEvery: time.Hour})
+	waiter, faults, pool := faulty(t, pglease.Config{TTL: time.Hour, PollEvery: time.Hour / 2})
 	holder := newClient(t, pool, pglease.Config{})
 	held := acquire(t, holder, "r")
 	var once sync.Once

@@ -19,7 +19,7 @@ func (l *line) lookAgain(missed bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.places {
+	for p := range l.places {
 		p.look = time.Now()
 	}
 }
@@ -38,7 +38,7 @@ func (l *line) due(now time.Time) (due []*place, next time.Time, done bool) {
 		return nil, until, false
 	}
 	next = now.Add(time.Hour)
-	for _, p := range l.places {
+	for p := range l.places {
 		switch {
 		case p.Ticket == 0: // not in line yet
 		case !p.look.After(now):
@@ -62,7 +62,7 @@ func (l *line) soon(due []*place, until time.Time) []*place {
 	for _, p := range due {
 		asked[p] = true
 	}
-	for _, p := range l.places {
+	for p := range l.places {
 		if p.Ticket != 0 && !asked[p] && p.look.Before(until) {
 			due = append(due, p)
 		}
@@ -135,8 +135,9 @@ func jitter(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(d*2/5+1)
 }
 
-// promote serves the line of a resource that is free or expired.
-func (c *Client) promote(ctx context.Context, resource string) {
+// promote serves the line of a resource that is free or expired, and tells whether somebody was, or
+// that it is not known.
+func (c *Client) promote(ctx context.Context, resource string) (served bool) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
 	defer cancel()
 	sent := time.Now()
@@ -145,7 +146,8 @@ func (c *Client) promote(ctx context.Context, resource string) {
 		if !errors.Is(err, context.Canceled) {
 			c.config.Logger.Warn("the line could not be served", "resource", resource, "err", err)
 		}
-		return
+		return true
 	}
 	c.line.serve(ctx, sent, next)
+	return next.Ticket != 0
 }

@@ -1,6 +1,8 @@
 package pglease
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -41,7 +43,7 @@ type Event struct {
 
 // An Observer is told of events, one at a time and in order, on a goroutine of the client. It
 // cannot hold up a lease: when it falls more than 4,096 events behind, events are dropped, and the
-// next one tells how many. Close waits until it has been told of all.
+// next one tells how many. Close waits, within its context, until it has been told of all.
 type Observer interface {
 	Observe(Event)
 }
@@ -100,9 +102,9 @@ func (e *events) emit(event Event) {
 }
 
 // close lets the observer catch up and ends its goroutine.
-func (e *events) close() {
+func (e *events) close(ctx context.Context) error {
 	if e.observer == nil {
-		return
+		return nil
 	}
 	e.mu.Lock()
 	if !e.closed {
@@ -110,5 +112,10 @@ func (e *events) close() {
 		close(e.queue)
 	}
 	e.mu.Unlock()
-	<-e.joined
+	select {
+	case <-e.joined:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the observer did not return: %w", context.Cause(ctx))
+	}
 }

@@ -64,8 +64,10 @@ func (l *Lease) beginRelease() (over bool, err error) {
 	case Lost:
 		return true, l.err
 	case Releasing:
+		l.releases++
 		return false, nil
 	}
+	l.releases++
 	l.enter(Releasing, nil)
 	l.client.keeper.remove(l)
 	return false, nil
@@ -95,9 +97,11 @@ func (l *Lease) released(end authority.End) error {
 	return nil
 }
 
-// keep takes a beginning of release back. l.mu is held.
+// keep takes the beginning of a hand-over back that found nobody. l.mu is held. Where another call
+// of Release was made, its statement may be on its way: then nothing is taken back.
 func (l *Lease) keep() {
-	if l.state == Releasing {
+	if l.state == Releasing && l.releases == 1 {
+		l.releases = 0
 		l.enter(Held, nil)
 		l.settle(time.Now())
 		l.client.keeper.schedule(l, 0, 0)

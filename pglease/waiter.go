@@ -19,6 +19,7 @@ func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
 	for first := true; ; first = false {
 		var lease *Lease
 		err := ErrHeld
+		r.Ticket = 0
 		if !first || !c.line.active() { // where others of this client wait, a join asks as well
 			lease, err = c.request(ctx, r)
 		}
@@ -29,6 +30,8 @@ func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
 		case err == nil || ctx.Err() != nil:
 			return lease, withCause(ctx, err)
 		case errors.Is(err, errNoRow):
+		case errors.Is(err, ErrRequestSpent) && !r.named: // granted, and over before it was heard of
+			r.ID = authority.ID(NewRequestID())
 		case !mayPass(err) || c.isClosing():
 			return nil, err
 		default: // the wait is bounded by its context, not by what goes wrong meanwhile
@@ -68,28 +71,37 @@ func (c *Client) waitInLine(ctx context.Context, r *request, held error) (*Lease
 		}
 		return nil, err
 	}
-	defer func() { c.line.exit(p) }()
+	defer c.line.exit(p)
 	lease, err := c.join(ctx, r, p)
 	for lease == nil && err == nil {
 		select {
 		case g := <-p.woken:
 			lease, err = c.woken(ctx, r, p, g)
 		case <-c.closing:
-			return nil, errors.Join(ErrClosed, c.leave(ctx, r, p))
+			err = ErrClosed
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("%w: %w", held, context.Cause(ctx)), c.leave(ctx, r, p))
+			err = fmt.Errorf("%w: %w", held, context.Cause(ctx))
 		}
 	}
-	if err != nil && ctx.Err() != nil {
+	if err == nil {
+		return lease, nil
+	}
+	if p.Ticket != 0 && r.ID == p.Request { // else it has no place, or was ended together with it
+		if left := c.leave(ctx, r, p); left != nil && r.named {
+			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, left)
+		}
+	}
+	if ctx.Err() != nil && !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnknownOutcome) {
 		err = fmt.Errorf("%w: %w", held, err)
 	}
-	return lease, err
+	return nil, err
 }
 
 // join takes a place, or the resource if it has become free. A nil lease and a nil error mean that
 // the place is taken.
 func (c *Client) join(ctx context.Context, r *request, p *place) (*Lease, error) {
-	j := authority.JoinRequest{Request: r.Request, Client: c.line.id, MaxWaiting: c.config.MaxWaiters, Again: r.named}
+	j := authority.JoinRequest{Request: r.Request, Client: c.line.id, MaxWaiting: c.config.MaxWaiters}
+	open := false // whether the request may have a place, or a lease, without our knowing
 	var err error
 	for try := range attempts {
 		if try > 0 && !pause(ctx, c.config.RequestTimeout/100<<try) {
@@ -101,14 +113,30 @@ func (c *Client) join(ctx context.Context, r *request, p *place) (*Lease, error)
 		sent := time.Now()
 		var answer authority.Answer
 		if answer, err = c.tryJoin(ctx, j); err == nil {
+			if answer.Outcome == authority.Full && try == 0 && c.prune(ctx, r.Resource) {
+				continue
+			}
 			return c.joined(ctx, r, p, sent, answer)
 		}
-		j.Again = true
-		if authority.KindOf(err) == authority.Definitive || ctx.Err() != nil {
+		kind := authority.KindOf(err)
+		open = open || kind == authority.Unknown
+		if kind == authority.Definitive || ctx.Err() != nil {
 			break
 		}
 	}
+	err = withCause(ctx, err)
+	if !open {
+		return nil, err
+	}
 	return nil, c.resolve(ctx, r, err)
+}
+
+// prune drops the dead of a line that is full, and tells whether there is room now.
+func (c *Client) prune(ctx context.Context, resource string) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
+	defer cancel()
+	dropped, err := c.auth.Prune(ctx, resource)
+	return err == nil && dropped > 0
 }
 
 func (c *Client) tryJoin(ctx context.Context, j authority.JoinRequest) (authority.Answer, error) {
@@ -128,7 +156,6 @@ func (c *Client) joined(ctx context.Context, r *request, p *place, sent time.Tim
 		}
 		return nil, nil //nolint:nilnil // said above
 	case authority.Full:
-		c.promote(ctx, r.Resource) // drops the dead, where the resource is free
 		return nil, fmt.Errorf("%w: %d wait for it", ErrQueueFull, answer.Ahead)
 	case authority.Held:
 		return nil, errNoRow
@@ -174,7 +201,10 @@ func (c *Client) served(ctx context.Context, r *request, g grant) (*Lease, error
 func (c *Client) barge(ctx context.Context, r *request, p *place) (*Lease, error) {
 	r.Ticket = p.Ticket
 	lease, err := c.request(ctx, r)
-	if errors.Is(err, ErrHeld) {
+	switch {
+	case lease == nil && r.ID != p.Request:
+		return nil, errNoRow // a reply was lost, and the request ended with its place: begin anew
+	case errors.Is(err, ErrHeld):
 		return nil, nil //nolint:nilnil // another was first: wait on
 	}
 	return lease, err
@@ -184,14 +214,20 @@ func (c *Client) barge(ctx context.Context, r *request, p *place) (*Lease, error
 func (c *Client) leave(ctx context.Context, r *request, p *place) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RequestTimeout)
 	defer cancel()
-	granted, err := c.auth.Leave(ctx, p.Place)
-	if err == nil && !granted.IsZero() {
-		sent := time.Now()
-		var next authority.Handover
-		if _, next, err = c.auth.Release(ctx, granted, ""); err == nil {
-			c.line.serve(ctx, sent, next)
-		}
+	at := p.Place
+	if !r.named {
+		at.Ticket = 0 // no try of this request is to join later, however late it arrives
 	}
+	err := insist(ctx, func() error {
+		granted, err := c.auth.Leave(ctx, at)
+		if err != nil || granted.IsZero() {
+			return err
+		}
+		sent := time.Now()
+		_, next, err := c.auth.Release(ctx, granted, "")
+		c.line.serve(ctx, sent, next)
+		return err
+	})
 	if err != nil {
 		c.config.Logger.Warn("the line was not left; a lease that is granted now would end with its TTL", "resource", r.Resource, "err", err)
 	}

@@ -30,7 +30,8 @@ CREATE TABLE /*schema.*/lease_waiter (
     barging     boolean     NOT NULL,
     joined_at   timestamptz NOT NULL,
     deadline    timestamptz,
-    PRIMARY KEY (resource_id, ticket)
+    PRIMARY KEY (resource_id, ticket),
+    UNIQUE (resource_id, request_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted: whoever comes first gets the resource';
 

@@ -4,8 +4,8 @@
 -- this waiter.
 -- It answers with one row: 'granted'; 'repeated', 'spent' as Acquire; 'joined', with the ticket, how
 -- many are ahead, and what the holder has left; 'full', where max_waiting wait already. Zero rows
--- mean that there is no row yet: Acquire makes it.
--- With again set, a place that an earlier try took, whose reply was lost, is found and kept.
+-- mean that there is no row yet, which Acquire makes. Zero rows and 'held' also mean that another try
+-- of this request was at it: ask again. A place that an earlier try took, whose reply was lost, is found and kept.
 WITH room AS MATERIALIZED (
     SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket,
            l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp() AS free
@@ -19,7 +19,7 @@ WITH room AS MATERIALIZED (
           WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id)
       AND NOT EXISTS (
           SELECT FROM /*schema.*/lease_waiter AS w
-          WHERE sqlc.arg(again)::boolean AND w.resource_id = l.resource_id AND w.request_id = sqlc.arg(request_id)::uuid)
+          WHERE w.resource_id = l.resource_id AND w.request_id = sqlc.arg(request_id)::uuid)
     FOR UPDATE OF l
 ), expired AS (
     INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
@@ -48,6 +48,7 @@ WITH room AS MATERIALIZED (
            clock_timestamp() + sqlc.narg(patience)::interval
     FROM room AS r
     WHERE NOT (r.free AND r.waiting = 0)
+    ON CONFLICT (resource_id, request_id) DO NOTHING
     RETURNING w.ticket
 ), counted AS (
     UPDATE /*schema.*/resource_lease AS l
@@ -67,11 +68,12 @@ WITH room AS MATERIALIZED (
                      OR EXISTS (SELECT FROM /*schema.*/lease_history AS h
                                 WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id) THEN 'spent'
                 WHEN w.ticket IS NOT NULL THEN 'joined'
-                ELSE 'full' END,
+                WHEN l.waiting >= sqlc.arg(max_waiting)::integer THEN 'full'
+                ELSE 'held' END,
            l.lease_id, l.fence, l.owner_id, l.expires_at - clock_timestamp(), coalesce(w.ticket, 0), l.waiting
     FROM /*schema.*/resource_lease AS l
     LEFT JOIN /*schema.*/lease_waiter AS w
-           ON sqlc.arg(again)::boolean AND w.resource_id = l.resource_id AND w.request_id = sqlc.arg(request_id)::uuid
+           ON w.resource_id = l.resource_id AND w.request_id = sqlc.arg(request_id)::uuid
     WHERE l.resource_id = sqlc.arg(resource_id)::text AND NOT EXISTS (SELECT FROM room)
 )
 SELECT a.outcome::text AS outcome, a.lease_id::uuid AS lease_id, a.fence::bigint AS fence, a.owner_id::text AS owner_id,
@@ -84,8 +86,8 @@ SELECT a.outcome::text AS outcome, a.lease_id::uuid AS lease_id, a.fence::bigint
 FROM answer AS a;
 
 -- name: Leave :one
--- Leave takes a request out of the line: by its ticket, or by its id alone where the ticket's reply
--- was lost (ticket 0), and then the request is also kept from joining later. It answers 'left';
+-- Leave takes a request out of the line. With ticket 0 the request is also kept from joining later,
+-- however late the packet of an earlier try arrives. It answers 'left';
 -- 'granted', where the request was granted meanwhile and its lease is current: that must be
 -- released; or 'absent'. Zero rows mean that there is no such resource.
 WITH cur AS MATERIALIZED (
@@ -176,6 +178,35 @@ SELECT (CASE WHEN d.lease_id IS NOT NULL THEN 'handed_over'
 FROM free AS f
 JOIN head AS h ON true
 LEFT JOIN handed AS d ON true;
+
+-- name: PruneLine :one
+-- PruneLine drops the waiters of a resource that are past their deadline or whose client has been
+-- silent for its life, and tells how many. It is for a line that is full while the resource is held;
+-- a hand-over drops them anyway. Zero rows mean that there is none, and nothing was locked.
+WITH cur AS MATERIALIZED (
+    SELECT l.resource_id
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = sqlc.arg(resource_id)::text
+      AND EXISTS (SELECT FROM /*schema.*/lease_waiter AS w
+                  LEFT JOIN /*schema.*/lease_client AS c ON c.client_id = w.client_id
+                  WHERE w.resource_id = l.resource_id
+                    AND (w.deadline <= clock_timestamp() OR c.alive_until IS NULL OR c.alive_until <= clock_timestamp()))
+    FOR NO KEY UPDATE OF l
+), dead AS (
+    DELETE FROM /*schema.*/lease_waiter AS w
+    USING cur
+    WHERE w.resource_id = cur.resource_id
+      AND (w.deadline <= clock_timestamp()
+           OR NOT EXISTS (SELECT FROM /*schema.*/lease_client AS c
+                          WHERE c.client_id = w.client_id AND c.alive_until > clock_timestamp()))
+    RETURNING w.ticket
+), counted AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET waiting = l.waiting - (SELECT count(*) FROM dead)::integer
+    FROM cur
+    WHERE l.resource_id = cur.resource_id AND EXISTS (SELECT FROM dead)
+)
+SELECT (SELECT count(*) FROM dead)::integer AS dropped FROM cur;
 
 -- name: Watch :many
 -- Watch reads how the given waiters stand, one row each, without locks: granted (with the lease),

@@ -32,12 +32,21 @@ func KindOf(err error) Kind {
 	if errors.As(err, &pg) {
 		return kindOfState(pg.Code)
 	}
+	var unsent notSentError
+	if errors.As(err, &unsent) {
+		return Transient
+	}
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) || pgconn.SafeToRetry(err) {
 		return Transient
 	}
 	return Unknown
 }
+
+// notSentError is of a statement for which no connection was to be had.
+type notSentError struct{ error }
+
+func (e notSentError) Unwrap() error { return e.error }
 
 func kindOfState(code string) Kind {
 	switch code {

@@ -24,7 +24,6 @@ type JoinRequest struct {
 	Client     ID
 	Patience   time.Duration // when to skip this waiter; 0: never
 	MaxWaiting int           // answer Full where so many wait already
-	Again      bool          // an earlier try may have taken a place
 }
 
 // Place is a waiter as Watch asks after it.
@@ -70,11 +69,16 @@ type Waiter struct {
 
 // Line is the part of the authority that serves those who wait.
 type Line interface {
-	// Join grants at once, or takes the last place in line. Held tells that there is no row yet.
+	// Join grants at once, or takes the last place in line. Held tells that there is no row yet, or
+	// that another try of the request was at it.
 	Join(ctx context.Context, r JoinRequest) (Answer, error)
 
-	// Leave gives a place up, and tells the lease that was granted meanwhile, if one was.
+	// Leave gives a place up, and tells the lease that was granted meanwhile, if one was. Without a
+	// ticket the request is also kept from joining later.
 	Leave(ctx context.Context, p Place) (granted fence.Token, err error)
+
+	// Prune drops the dead of a line, and tells how many.
+	Prune(ctx context.Context, resource string) (int, error)
 
 	// Promote serves the line of a resource that is free or expired, if it is.
 	Promote(ctx context.Context, resource string) (Handover, error)

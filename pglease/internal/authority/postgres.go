@@ -26,12 +26,13 @@ type Postgres struct {
 	queries *leasedb.Queries
 	pool    *pgxpool.Pool
 	keeper  *keeperConn
+	spare   *keeperConn // for what cannot wait while the pool is drained; never the keeper's, which no row lock may hold up
 	pin     atomic.Bool // see readCommitted
 }
 
 // NewPostgres returns the authority that lives in the given schema of the pool's database.
 func NewPostgres(pool *pgxpool.Pool, s *schema.Schema) *Postgres {
-	return &Postgres{schema: s, queries: leasedb.New(), pool: pool, keeper: &keeperConn{pool: pool}}
+	return &Postgres{schema: s, queries: leasedb.New(), pool: pool, keeper: &keeperConn{pool: pool}, spare: &keeperConn{pool: pool}}
 }
 
 // on returns what the generated code runs on.
@@ -74,17 +75,17 @@ func (p *Postgres) fromPool(ctx context.Context) (*pgxpool.Conn, error) {
 	return c, err
 }
 
-// onPool runs f on a connection of the pool, or on that of the renewals where the pool is drained. One that reaches a server which is no primary, or is
+// onPool runs f on a connection of the pool, or on a spare one where the pool is drained. One that reaches a server which is no primary, or is
 // going down, is not given back, so that the pool connects anew.
 func (p *Postgres) onPool(ctx context.Context, f func(*pgx.Conn) error) error {
 	c, err := p.fromPool(ctx)
 	if errors.Is(err, errDrained) {
-		return p.keeper.use(ctx, func(c *pgx.Conn) error {
+		return p.spare.use(ctx, func(c *pgx.Conn) error {
 			return p.retry(ctx, func() error { return f(c) })
 		})
 	}
 	if err != nil {
-		return err
+		return notSentError{err}
 	}
 	defer c.Release()
 	err = replicated(c.Conn().PgConn(), func() error {
@@ -237,7 +238,9 @@ func (p *Postgres) Abandon(ctx context.Context, resource string, request ID) (Ha
 }
 
 // Close implements Authority.
-func (p *Postgres) Close(ctx context.Context) error { return p.keeper.close(ctx) }
+func (p *Postgres) Close(ctx context.Context) error {
+	return errors.Join(p.keeper.close(ctx), p.spare.close(ctx))
+}
 
 // migrationMarks are tables that the migrations of line lease brought, in order. What the database
 // has is judged by them and not by a tool's version table: users may bring the SQL in by their own.

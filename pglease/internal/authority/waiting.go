@@ -21,7 +21,7 @@ func (p *Postgres) Join(ctx context.Context, r JoinRequest) (answer Answer, err 
 	}
 	err = p.onPool(ctx, func(c *pgx.Conn) error {
 		row, err := p.queries.Join(ctx, p.on(c), leasedb.JoinParams{
-			ResourceID: r.Resource, RequestID: uuid(r.ID), MaxWaiting: int32(r.MaxWaiting), Again: r.Again, OwnerID: r.Owner,
+			ResourceID: r.Resource, RequestID: uuid(r.ID), MaxWaiting: int32(r.MaxWaiting), OwnerID: r.Owner,
 			TTL: r.TTL, LockDelay: r.LockDelay, ClientID: uuid(r.Client), Barging: r.Barging, Patience: patience,
 		})
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -56,6 +56,19 @@ func (p *Postgres) Leave(ctx context.Context, place Place) (granted fence.Token,
 		return err
 	})
 	return granted, err
+}
+
+// Prune implements Line.
+func (p *Postgres) Prune(ctx context.Context, resource string) (dropped int, err error) {
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		n, err := p.queries.PruneLine(ctx, p.on(c), resource)
+		dropped = int(n)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return dropped, err
 }
 
 // Promote implements Line.

@@ -57,7 +57,7 @@ WITH room AS MATERIALIZED (
           WHERE h.request_id = $2::uuid AND h.resource_id = l.resource_id)
       AND NOT EXISTS (
           SELECT FROM /*schema.*/lease_waiter AS w
-          WHERE $4::boolean AND w.resource_id = l.resource_id AND w.request_id = $2::uuid)
+          WHERE w.resource_id = l.resource_id AND w.request_id = $2::uuid)
     FOR UPDATE OF l
 ), expired AS (
     INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
@@ -66,14 +66,14 @@ WITH room AS MATERIALIZED (
     WHERE r.free AND r.waiting = 0 AND r.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
 ), granted AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET owner_id    = $5::text,
+    SET owner_id    = $4::text,
         lease_id    = gen_random_uuid(),
         request_id  = $2::uuid,
         fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
         acquired_at = clock_timestamp(),
-        expires_at  = clock_timestamp() + $6::interval,
-        ttl         = $6::interval,
-        lock_delay  = $7::interval,
+        expires_at  = clock_timestamp() + $5::interval,
+        ttl         = $5::interval,
+        lock_delay  = $6::interval,
         ended_at    = NULL,
         ticket      = NULL
     FROM room
@@ -81,11 +81,12 @@ WITH room AS MATERIALIZED (
     RETURNING l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval AS remaining
 ), placed AS (
     INSERT INTO /*schema.*/lease_waiter AS w (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at, deadline)
-    SELECT r.resource_id, $2::uuid, $8::uuid, $5::text,
-           $6::interval, $7::interval, $9::boolean, clock_timestamp(),
-           clock_timestamp() + $10::interval
+    SELECT r.resource_id, $2::uuid, $7::uuid, $4::text,
+           $5::interval, $6::interval, $8::boolean, clock_timestamp(),
+           clock_timestamp() + $9::interval
     FROM room AS r
     WHERE NOT (r.free AND r.waiting = 0)
+    ON CONFLICT (resource_id, request_id) DO NOTHING
     RETURNING w.ticket
 ), counted AS (
     UPDATE /*schema.*/resource_lease AS l
@@ -105,11 +106,12 @@ WITH room AS MATERIALIZED (
                      OR EXISTS (SELECT FROM /*schema.*/lease_history AS h
                                 WHERE h.request_id = $2::uuid AND h.resource_id = l.resource_id) THEN 'spent'
                 WHEN w.ticket IS NOT NULL THEN 'joined'
-                ELSE 'full' END,
+                WHEN l.waiting >= $3::integer THEN 'full'
+                ELSE 'held' END,
            l.lease_id, l.fence, l.owner_id, l.expires_at - clock_timestamp(), coalesce(w.ticket, 0), l.waiting
     FROM /*schema.*/resource_lease AS l
     LEFT JOIN /*schema.*/lease_waiter AS w
-           ON $4::boolean AND w.resource_id = l.resource_id AND w.request_id = $2::uuid
+           ON w.resource_id = l.resource_id AND w.request_id = $2::uuid
     WHERE l.resource_id = $1::text AND NOT EXISTS (SELECT FROM room)
 )
 SELECT a.outcome::text AS outcome, a.lease_id::uuid AS lease_id, a.fence::bigint AS fence, a.owner_id::text AS owner_id,
@@ -126,7 +128,6 @@ type JoinParams struct {
 	ResourceID string
 	RequestID  pgtype.UUID
 	MaxWaiting int32
-	Again      bool
 	OwnerID    string
 	TTL        time.Duration
 	LockDelay  time.Duration
@@ -153,14 +154,13 @@ type JoinRow struct {
 // this waiter.
 // It answers with one row: 'granted'; 'repeated', 'spent' as Acquire; 'joined', with the ticket, how
 // many are ahead, and what the holder has left; 'full', where max_waiting wait already. Zero rows
-// mean that there is no row yet: Acquire makes it.
-// With again set, a place that an earlier try took, whose reply was lost, is found and kept.
+// mean that there is no row yet, which Acquire makes. Zero rows and 'held' also mean that another try
+// of this request was at it: ask again. A place that an earlier try took, whose reply was lost, is found and kept.
 func (q *Queries) Join(ctx context.Context, db DBTX, arg JoinParams) (JoinRow, error) {
 	row := db.QueryRow(ctx, join,
 		arg.ResourceID,
 		arg.RequestID,
 		arg.MaxWaiting,
-		arg.Again,
 		arg.OwnerID,
 		arg.TTL,
 		arg.LockDelay,
@@ -225,8 +225,8 @@ type LeaveRow struct {
 	Remaining time.Duration
 }
 
-// Leave takes a request out of the line: by its ticket, or by its id alone where the ticket's reply
-// was lost (ticket 0), and then the request is also kept from joining later. It answers 'left';
+// Leave takes a request out of the line. With ticket 0 the request is also kept from joining later,
+// however late the packet of an earlier try arrives. It answers 'left';
 // 'granted', where the request was granted meanwhile and its lease is current: that must be
 // released; or 'absent'. Zero rows mean that there is no such resource.
 func (q *Queries) Leave(ctx context.Context, db DBTX, arg LeaveParams) (LeaveRow, error) {
@@ -402,6 +402,43 @@ func (q *Queries) Promote(ctx context.Context, db DBTX, resourceID string) (Prom
 		&i.WaitsForStandby,
 	)
 	return i, err
+}
+
+const pruneLine = `-- name: PruneLine :one
+WITH cur AS MATERIALIZED (
+    SELECT l.resource_id
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = $1::text
+      AND EXISTS (SELECT FROM /*schema.*/lease_waiter AS w
+                  LEFT JOIN /*schema.*/lease_client AS c ON c.client_id = w.client_id
+                  WHERE w.resource_id = l.resource_id
+                    AND (w.deadline <= clock_timestamp() OR c.alive_until IS NULL OR c.alive_until <= clock_timestamp()))
+    FOR NO KEY UPDATE OF l
+), dead AS (
+    DELETE FROM /*schema.*/lease_waiter AS w
+    USING cur
+    WHERE w.resource_id = cur.resource_id
+      AND (w.deadline <= clock_timestamp()
+           OR NOT EXISTS (SELECT FROM /*schema.*/lease_client AS c
+                          WHERE c.client_id = w.client_id AND c.alive_until > clock_timestamp()))
+    RETURNING w.ticket
+), counted AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET waiting = l.waiting - (SELECT count(*) FROM dead)::integer
+    FROM cur
+    WHERE l.resource_id = cur.resource_id AND EXISTS (SELECT FROM dead)
+)
+SELECT (SELECT count(*) FROM dead)::integer AS dropped FROM cur
+`
+
+// PruneLine drops the waiters of a resource that are past their deadline or whose client has been
+// silent for its life, and tells how many. It is for a line that is full while the resource is held;
+// a hand-over drops them anyway. Zero rows mean that there is none, and nothing was locked.
+func (q *Queries) PruneLine(ctx context.Context, db DBTX, resourceID string) (int32, error) {
+	row := db.QueryRow(ctx, pruneLine, resourceID)
+	var dropped int32
+	err := row.Scan(&dropped)
+	return dropped, err
 }
 
 const watch = `-- name: Watch :many
