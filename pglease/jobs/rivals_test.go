@@ -55,7 +55,7 @@ func TestManyClaimers_J1(t *testing.T) {
 			if name == "default" || long() {
 				total = 10_000
 			}
-			b := setUpOn(t, poolOf(t, pgleasetest.URL(t, migrations.Jobs), 16, settings))
+			b := setUpOn(t, poolOf(t, pgleasetest.URL(t, migrations.Jobs), 16, settings), jobs.Config{TTL: time.Hour})
 			b.exec("INSERT INTO pglease.job (queue, state, max_attempts, payload) SELECT $1, 'ready', 3, '{}' FROM generate_series(1, $2::int)", queue, total)
 			var mu sync.Mutex
 			seen := map[int64]int{}

@@ -7,13 +7,14 @@ FROM /*schema.*/job AS j
 WHERE j.id = sqlc.arg(id)::bigint;
 
 -- name: Parked :many
--- Parked lists the jobs of a queue that gave up, by id. Zero rows mean that there are no more.
+-- Parked lists the jobs of a queue that gave up, by id. Zero rows mean that there are no more. The
+-- time of finishing, which they do not have, is named for the index's order.
 SELECT j.id, j.queue::text AS queue, j.state::text AS state, j.priority::smallint AS priority, j.run_at, j.attempt, j.max_attempts, j.fence, coalesce(j.worker_id, '')::text AS worker_id,
        coalesce(j.partition_key, '')::text AS partition_key, coalesce(j.unique_key, '')::text AS unique_key,
        j.created_at, j.finished_at, coalesce(j.last_error, '')::text AS last_error, j.payload
 FROM /*schema.*/job AS j
-WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'parked' AND j.id > sqlc.arg(after)::bigint
-ORDER BY j.id
+WHERE j.state = 'parked' AND j.finished_at IS NULL AND j.queue = sqlc.arg(queue)::text AND j.id > sqlc.arg(after)::bigint
+ORDER BY j.finished_at, j.id
 LIMIT sqlc.arg(max_rows)::int;
 
 -- name: Retry :many
@@ -48,19 +49,26 @@ RETURNING j.id;
 SELECT (SELECT count(*) FROM /*schema.*/job AS j WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'ready')::bigint AS ready,
        (SELECT count(*) FROM /*schema.*/job AS j WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'waiting')::bigint AS waiting,
        (SELECT count(*) FROM /*schema.*/job AS j WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'running')::bigint AS running,
-       (SELECT count(*) FROM /*schema.*/job AS j WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'parked')::bigint AS parked;
+       (SELECT count(*) FROM /*schema.*/job AS j WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'parked' AND j.finished_at IS NULL)::bigint AS parked;
 
 -- name: Prune :execrows
 -- Prune deletes jobs that were over before a time and keep no unique key. Zero rows mean that
 -- there are none left. The clock is read in a subquery of its own: a volatile function is no bound
--- of an index scan, and all that is finished would be walked over.
+-- of an index scan, and all that is finished would be walked over. Each state is a range of its own
+-- in the index, in the order of time; the list of states is that index's.
 WITH old AS MATERIALIZED (
-    SELECT j.id FROM /*schema.*/job AS j
-    WHERE j.state IN ('done', 'dropped') AND j.finished_at < (SELECT clock_timestamp()) - sqlc.arg(age)::interval
-      AND (j.unique_key IS NULL OR j.unique_until IS NULL OR j.unique_until <= clock_timestamp())
-    ORDER BY j.finished_at
+    SELECT h.id
+    FROM (VALUES ('done'::text), ('dropped'::text)) AS s(state)
+    CROSS JOIN LATERAL (
+        SELECT j.id FROM /*schema.*/job AS j
+        WHERE j.state = s.state AND j.state IN ('parked', 'done', 'dropped')
+          AND j.finished_at < (SELECT clock_timestamp()) - sqlc.arg(age)::interval
+          AND (j.unique_key IS NULL OR j.unique_until IS NULL OR j.unique_until <= clock_timestamp())
+        ORDER BY j.finished_at, j.queue, j.id
+        LIMIT sqlc.arg(max_rows)::int
+        FOR UPDATE OF j SKIP LOCKED
+    ) AS h
     LIMIT sqlc.arg(max_rows)::int
-    FOR UPDATE OF j SKIP LOCKED
 )
 DELETE FROM /*schema.*/job AS j WHERE j.id = ANY(ARRAY(SELECT o.id FROM old AS o));
 
