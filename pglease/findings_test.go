@@ -209,3 +209,83 @@ func TestANilPoolIsRefused(t *testing.T) {
 		t.Errorf("New: %v", err)
 	}
 }
+
+// TestCloseIsNotHeldUpByAnObserver that does not return.
+func TestCloseIsNotHeldUpByAnObserver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		client, err := pglease.NewWithAuthority(newFake(), pglease.Config{Observer: pglease.ObserverFunc(func(pglease.Event) { <-goOn })})
+		if err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, client, "r")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := client.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close: %v", err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		close(goOn)
+	})
+}
+
+// TestALockedRowDoesNotLoseOthersThoughThePoolIsDrained: what waits for the locked row does so on a
+// connection of its own.
+func TestALockedRowDoesNotLoseOthersThoughThePoolIsDrained(t *testing.T) {
+	t.Parallel()
+	url := pgleasetest.URL(t)
+	honest, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(honest.Close)
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	seen := newRenewals()
+	client := newClient(t, pool, pglease.Config{TTL: 3 * time.Second, Observer: seen})
+	other := acquire(t, client, "other")
+	held := acquire(t, client, "locked")
+	drained, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer drained.Release()
+	tx, err := honest.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM pglease.resource_lease WHERE resource_id = 'locked' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 5 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = client.Acquire(ctx, "locked", pglease.WithMaxWait(time.Second)) // it waits for the row
+			}
+		})
+	}
+	seen.more(t, 6) // two TTLs
+	wantState(t, other, pglease.Held)
+	cancel()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if err := held.Release(t.Context()); err != nil && !errors.Is(err, pglease.ErrLost) {
+		t.Errorf("Release: %v", err)
+	}
+}
