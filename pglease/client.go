@@ -202,7 +202,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.giveUp()
 	c.line.close(ctx)
 	c.keeper.close()
-	err = errors.Join(err, c.auth.Close(ctx))
+	c.auth.Close(ctx)
 	err = errors.Join(err, c.events.close(ctx))
 	if err != nil {
 		return &Error{Op: "close", Err: err}

@@ -65,7 +65,11 @@ func TestAThousandWaitersInTwentyProcesses_W2(t *testing.T) {
 		}
 		return float64(sent) / float64(waiters)
 	}
-	few, many := each(100), each(1000)
+	crowd := 1000
+	if testing.Short() {
+		crowd = 300
+	}
+	few, many := each(100), each(crowd)
 	// Each process also sends a few statements of its own: to begin, to listen, to end.
 	t.Logf("%.1f statements a hand-over with 100 waiters, %.1f with 1,000", few, many)
 	if many > 1.5*few || many > 10 {
@@ -85,7 +89,10 @@ func TestKilledWaitersHoldNobodyUp_W4(t *testing.T) {
 	t.Cleanup(pool.Close)
 	holder, live := newClient(t, pool, pglease.Config{TTL: time.Hour}), newClient(t, pool, pglease.Config{TTL: time.Hour})
 	held := acquire(t, holder, "r")
-	const batch, processes = 10, 100
+	batch, processes := 10, 100
+	if testing.Short() {
+		processes = 20
+	}
 	waiters := 0
 	for range processes / batch { // not all at once: each needs connections while it starts
 		var workers []*worker

@@ -159,7 +159,7 @@ func (f *fakeAuthority) Abandon(ctx context.Context, _ string, _ authority.ID) (
 	return authority.Handover{}, f.enter(ctx, "abandon")
 }
 
-func (f *fakeAuthority) Close(context.Context) error { return nil }
+func (f *fakeAuthority) Close(context.Context) {}
 
 // The fake has no line: who joins is told to have a place, and never served.
 

@@ -108,6 +108,6 @@ type Authority interface {
 
 	Line
 
-	// Close gives up the connection of Renew.
-	Close(ctx context.Context) error
+	// Close gives up the authority's own connections.
+	Close(ctx context.Context)
 }

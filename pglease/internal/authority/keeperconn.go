@@ -75,14 +75,14 @@ func (k *keeperConn) drop(ctx context.Context) {
 	k.conn = nil
 }
 
-func (k *keeperConn) close(ctx context.Context) error {
+// close gives the connection up. That the farewell failed, on one that was broken already, says
+// nothing to anybody.
+func (k *keeperConn) close(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
-	if k.conn == nil {
-		return nil
+	if k.conn != nil {
+		_ = k.conn.Close(ctx)
+		k.conn = nil
 	}
-	err := k.conn.Close(ctx)
-	k.conn = nil
-	return err
 }

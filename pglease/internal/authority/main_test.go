@@ -36,11 +36,7 @@ func benchOn(t *testing.T, pool *pgxpool.Pool) bench {
 		t.Fatal(err)
 	}
 	p := authority.NewPostgres(pool, s)
-	t.Cleanup(func() {
-		if err := p.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { p.Close(context.WithoutCancel(t.Context())) })
 	return bench{T: t, Postgres: p, pool: pool}
 }
 

@@ -238,8 +238,9 @@ func (p *Postgres) Abandon(ctx context.Context, resource string, request ID) (Ha
 }
 
 // Close implements Authority.
-func (p *Postgres) Close(ctx context.Context) error {
-	return errors.Join(p.keeper.close(ctx), p.spare.close(ctx))
+func (p *Postgres) Close(ctx context.Context) {
+	p.keeper.close(ctx)
+	p.spare.close(ctx)
 }
 
 // migrationMarks are tables that the migrations of line lease brought, in order. What the database
