@@ -115,20 +115,17 @@ func TestALostReplyWhileBarging(t *testing.T) {
 	waiting := waitFor(t.Context(), waiter, "r", pglease.WithMode(pglease.Barging))
 	inLine(t, pool, "r", 1)
 	var once sync.Once
+	rivals := make(chan *pglease.Lease, 1)
 	faults.BeforeStatement(func(sql string) {
 		if statement("Acquire")(sql) { // the try after the ring: a rival is first, and the answer is lost
 			once.Do(func() {
-				held = acquire(t, rival, "r", pglease.WithMode(pglease.Barging))
+				rivals <- acquire(t, rival, "r", pglease.WithMode(pglease.Barging))
 				faults.LoseNextReply(statement("Acquire"))
 			})
 		}
 	})
-	first := held
-	release(t, first)
-	for held == first {
-		inLine(t, pool, "r", 1)
-	}
 	release(t, held)
+	release(t, <-rivals)
 	next := <-waiting
 	if next.err != nil {
 		t.Fatal(next.err)
