@@ -96,13 +96,16 @@ func (c *Client) request(ctx context.Context, r *request) (*Lease, error) {
 		}
 		sent := time.Now()
 		var answer authority.Answer
+		r.Fresh = !r.named && !r.sent
+		r.sent = true
 		answer, err = c.attempt(ctx, r)
 		if err == nil {
 			if answer.Outcome == authority.Queued && !c.promote(ctx, r.Resource) && try < attempts-1 {
 				continue // nobody live waited: it is free now
 			}
 			if answer.Outcome == authority.Spent && !r.named {
-				r.ID, open = authority.ID(NewRequestID()), false // granted, and over before we heard of it
+				r.anew() // granted, and over before we heard of it
+				open = false
 				continue
 			}
 			if !open || answer.Outcome != authority.Held {
@@ -145,7 +148,7 @@ func (c *Client) resolve(ctx context.Context, r *request, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RequestTimeout)
 	defer cancel()
 	id := r.ID
-	r.ID = authority.ID(NewRequestID()) // before anything can fail: this one is not to be used again
+	r.anew() // before anything can fail: this one is not to be used again
 	sent := time.Now()
 	failed := insist(ctx, func() error {
 		next, err := c.auth.Abandon(ctx, r.Resource, id)
@@ -187,6 +190,7 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	default:
 		return nil, fmt.Errorf("the database answered %q", answer.Outcome)
 	}
+	c.line.ghosts.forget(r.Resource)
 	if err := c.checkServer(answer.Token); err != nil {
 		return nil, c.resolve(ctx, r, err)
 	}
@@ -199,6 +203,7 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 		}
 	}
 	lease := newLease(c, answer.Token, r.timing, sent, answer.Remaining)
+	lease.awaited = r.waited // who waited is not the only one, as a rule
 	known := c.adopt(lease)
 	if known == lease {
 		lease.start()
@@ -222,7 +227,7 @@ func (c *Client) topUp(ctx context.Context, sent time.Time, answer authority.Ans
 	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
 	defer cancel()
 	again := time.Now()
-	renewals, err := c.auth.Renew(ctx, []fence.Token{answer.Token})
+	renewals, err := c.auth.Renew(ctx, []fence.Token{answer.Token}, c.saw(0))
 	if err == nil && len(renewals) == 0 {
 		err = ErrExpired
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglease/pglease/pglease"
@@ -192,4 +193,59 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 			t.Errorf("sent: %v", f.calls)
 		}
 	})
+}
+
+// TestAWaiterThatDiesAsItIsServedHoldsNobodyUp_W4: the server had not yet noticed its death when the
+// lease was handed to it.
+func TestAWaiterThatDiesAsItIsServedHoldsNobodyUp_W4(t *testing.T) {
+	t.Parallel()
+	for name, dies := range map[string]bool{"dies": true, "lives": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgleasetest.Pool(t)
+			held := acquire(t, newClient(t, pool, pglease.Config{}), "r")
+			session, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // end of the test
+			for _, sql := range []string{
+				`SELECT pg_advisory_lock(4711)`,
+				`INSERT INTO pglease.lease_client VALUES (gen_random_uuid(), 4711, clock_timestamp() + interval '1 hour')`,
+				`INSERT INTO pglease.lease_waiter (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at)
+					SELECT 'r', gen_random_uuid(), client_id, 'first', '1 hour', '0', false, clock_timestamp() FROM pglease.lease_client`,
+				`UPDATE pglease.resource_lease SET waiting = waiting + 1`,
+			} {
+				if _, err := session.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			live := waitFor(ctx, newClient(t, pool, pglease.Config{}), "r")
+			inLine(t, pool, "r", 2)
+			release(t, held)
+			served := readRow(t, pool, "r")
+			if !served.current || served.lease == held.Token().LeaseID().String() {
+				t.Fatalf("served: %+v", served)
+			}
+			if dies {
+				if err := session.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if next := <-live; next.err != nil {
+					t.Error(next.err)
+				} else {
+					release(t, next.lease)
+				}
+				return
+			}
+			<-time.After(1500 * time.Millisecond) // longer than it is looked after
+			if r := readRow(t, pool, "r"); r.lease != served.lease || !r.current {
+				t.Errorf("a live waiter lost its lease: %+v", r)
+			}
+			cancel()
+			<-live
+		})
+	}
 }

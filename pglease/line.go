@@ -45,6 +45,7 @@ type line struct {
 	id     authority.ID
 	key    int64
 	ears   *ears
+	ghosts *ghosts
 
 	mu      sync.Mutex
 	places  map[*place]struct{}
@@ -68,7 +69,7 @@ func newLine(c *Client) *line {
 		client: c, id: authority.ID(NewRequestID()), key: int64(binary.BigEndian.Uint64(key[:]) | 1),
 		places: map[*place]struct{}{}, calls: map[authority.ID][]*place{}, tickets: map[int64]authority.ID{}, early: map[int64]struct{}{}, wake: make(chan struct{}, 1),
 	}
-	l.ears = &ears{line: l}
+	l.ears, l.ghosts = &ears{line: l}, &ghosts{line: l, watched: map[string]*handed{}}
 	return l
 }
 
@@ -204,6 +205,7 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 		if err := l.client.auth.Ring(ctx, next.Client, next.Ticket); err != nil {
 			l.client.config.Logger.Warn("a waiter could not be told; it will look by itself", "err", err)
 		}
+		l.ghosts.watch(next)
 		return
 	}
 	l.mu.Lock()
@@ -220,7 +222,7 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 // disown releases what was granted to a request of this client that nobody waits for any more.
 func (l *line) disown(ctx context.Context, token fence.Token) {
 	sent := time.Now()
-	_, next, err := l.client.auth.Release(ctx, token, "")
+	_, next, err := l.client.auth.Release(ctx, token, "", false)
 	if err != nil {
 		l.client.config.Logger.Warn("a lease that nobody waits for was not released; it ends with its TTL",
 			"resource", token.Resource(), "err", err)
@@ -280,6 +282,7 @@ func (l *line) end(ctx context.Context) {
 func (l *line) close(ctx context.Context) {
 	l.mu.Lock()
 	l.closed, l.hurry = true, ctx.Err() != nil
+	defer l.ghosts.close()
 	stop, joined := l.stop, l.joined
 	l.mu.Unlock()
 	if stop != nil {

@@ -39,7 +39,7 @@ func (l *Lease) release(ctx context.Context, successor string) error {
 		sent := time.Now()
 		var end authority.End
 		var next authority.Handover
-		end, next, err = l.client.auth.Release(ctx, l.token, successor)
+		end, next, err = l.client.auth.Release(ctx, l.token, successor, !l.isAwaited())
 		if err == nil {
 			err = l.released(end)
 			l.client.line.serve(ctx, sent, next)
@@ -51,6 +51,12 @@ func (l *Lease) release(ctx context.Context, successor string) error {
 		Kind: EventReleaseError, Resource: l.Resource(), Owner: l.client.config.Owner, Fence: l.token.Fence(), Err: err,
 	})
 	return err
+}
+
+func (l *Lease) isAwaited() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.awaited
 }
 
 // beginRelease enters Releasing, or tells that the lease is over and what Release is to return.
@@ -104,6 +110,7 @@ func (l *Lease) keep() {
 		l.releases = 0
 		l.enter(Held, nil)
 		l.settle(time.Now())
+		l.client.keeper.count(l)
 		l.client.keeper.schedule(l, 0, 0)
 	}
 }

@@ -81,11 +81,16 @@ const (
 type request struct {
 	authority.Request
 	named   bool // by the caller
+	sent    bool // to the database, under this id
+	waited  bool // in line
 	timing  timing
 	began   time.Time
 	maxWait time.Duration
 	bounded bool // by maxWait
 }
+
+// anew gives the request another id.
+func (r *request) anew() { r.ID, r.sent = authority.ID(NewRequestID()), false }
 
 func (c *Client) newRequest(resource string, options []AcquireOption) (request, error) {
 	r := request{
@@ -96,7 +101,7 @@ func (c *Client) newRequest(resource string, options []AcquireOption) (request, 
 		option(&r)
 	}
 	if !r.named {
-		r.ID = authority.ID(NewRequestID())
+		r.anew()
 	}
 	err := errors.Join(fence.CheckResource(resource), checkTTL(r.TTL),
 		refuse(r.ID == authority.ID{}, "the request id is zero"),

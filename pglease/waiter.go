@@ -31,7 +31,7 @@ func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
 			return lease, withCause(ctx, err)
 		case errors.Is(err, errNoRow):
 		case errors.Is(err, ErrRequestSpent) && !r.named: // granted, and over before it was heard of
-			r.ID = authority.ID(NewRequestID())
+			r.anew()
 		case !mayPass(err) || c.isClosing():
 			return nil, err
 		default: // the wait is bounded by its context, not by what goes wrong meanwhile
@@ -64,6 +64,7 @@ var errNoRow = errors.New("the resource has no row yet")
 
 // waitInLine joins and waits to be served. held is what was seen of the holder.
 func (c *Client) waitInLine(ctx context.Context, r *request, held error) (*Lease, error) {
+	r.sent, r.waited = true, true
 	p, err := c.line.enter(ctx, r.Resource, r.ID)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -224,7 +225,7 @@ func (c *Client) leave(ctx context.Context, r *request, p *place) error {
 			return err
 		}
 		sent := time.Now()
-		_, next, err := c.auth.Release(ctx, granted, "")
+		_, next, err := c.auth.Release(ctx, granted, "", false)
 		c.line.serve(ctx, sent, next)
 		return err
 	})

@@ -3,7 +3,7 @@ DROP TABLE /*schema.*/resource_lease;
 DROP VIEW /*schema.*/fence_floor;
 DROP VIEW /*schema.*/server_timeline;
 DROP TABLE /*schema.*/installation;
-DROP FUNCTION /*schema.*/refuse_lower_fence();
+DROP FUNCTION /*schema.*/check_lease();
 DROP FUNCTION /*schema.*/raise_to_floor();
 DROP FUNCTION /*schema.*/refuse_early_delete();
 DROP FUNCTION /*schema.*/refuse_change();

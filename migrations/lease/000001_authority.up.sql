@@ -39,20 +39,20 @@ SELECT (greatest(i.generation_base + t.timeline, 0) << 41)
 FROM /*schema.*/installation i, /*schema.*/server_timeline t;
 
 CREATE TABLE /*schema.*/resource_lease (
-    resource_id text COLLATE "C" PRIMARY KEY CHECK (octet_length(resource_id) BETWEEN 1 AND 512),
+    resource_id text COLLATE "C" PRIMARY KEY,
     owner_id    text        NOT NULL,
-    lease_id    uuid        NOT NULL UNIQUE,
+    lease_id    uuid        NOT NULL,
     request_id  uuid        NOT NULL,
-    fence       bigint      NOT NULL CHECK (fence > 0),
+    fence       bigint      NOT NULL,
     acquired_at timestamptz NOT NULL,
     expires_at  timestamptz NOT NULL,
-    ttl         interval    NOT NULL CHECK (ttl > interval '0'),
+    ttl         interval    NOT NULL,
     ended_at    timestamptz,
     refused_request_id uuid
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
-COMMENT ON TABLE /*schema.*/resource_lease IS 'One row a resource: its current tenure, or its last one. No index on a column that renewal changes.';
+COMMENT ON TABLE /*schema.*/resource_lease IS 'One row a resource: its current tenure, or its last one. No index on a column that a grant or a renewal changes, so that both are HOT. What its columns may hold is checked by its triggers: Postgres parses a CHECK, and the WHEN of a trigger, anew with each statement.';
 COMMENT ON COLUMN /*schema.*/resource_lease.owner_id IS 'for people to read; never used to decide';
-COMMENT ON COLUMN /*schema.*/resource_lease.lease_id IS 'the identity of this one grant. Unique, so that a guard''s FOR KEY SHARE makes a takeover wait and lets a renewal pass';
+COMMENT ON COLUMN /*schema.*/resource_lease.lease_id IS 'the identity of this one grant. Who changes it must hold the row FOR UPDATE, so that a guard''s FOR KEY SHARE makes a takeover wait and lets a renewal pass';
 COMMENT ON COLUMN /*schema.*/resource_lease.request_id IS 'the caller''s name for the acquire call that was granted';
 COMMENT ON COLUMN /*schema.*/resource_lease.ended_at IS 'set when the tenure was ended by release or break; the resource is free when this is set or expires_at has passed';
 COMMENT ON COLUMN /*schema.*/resource_lease.refused_request_id IS 'the request that was abandoned last. In the row, because a grant that was under way then looks at the newest row again, and at lease_history not';
@@ -66,30 +66,40 @@ CREATE TABLE /*schema.*/lease_history (
     acquired_at timestamptz,
     expires_at  timestamptz,
     ended_at    timestamptz NOT NULL,
-    ended       text        NOT NULL CHECK (ended IN ('released', 'expired', 'broken', 'abandoned')),
+    ended       text        NOT NULL,
     ended_by    text,
     reason      text,
-    UNIQUE (resource_id, fence),
-    CHECK (ended = 'abandoned' OR (fence IS NOT NULL AND lease_id IS NOT NULL AND acquired_at IS NOT NULL AND expires_at IS NOT NULL))
+    UNIQUE (resource_id, fence)
 );
 CREATE INDEX lease_history_request_id_idx ON /*schema.*/lease_history (request_id);
 COMMENT ON TABLE /*schema.*/lease_history IS 'One row a tenure, written when it ends. An abandoned request never had one: its row has no fence, and only says that the request is spent.';
+COMMENT ON COLUMN /*schema.*/lease_history.ended IS 'released, expired, broken or abandoned';
 
 -- What follows holds invariants against everybody, psql included.
 
-CREATE FUNCTION /*schema.*/refuse_lower_fence() RETURNS trigger LANGUAGE plpgsql AS $$
+-- The columns that the trigger is for are those that no renewal and no plain release sets.
+CREATE FUNCTION /*schema.*/check_lease() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'fence of % may not go from % to %', OLD.resource_id, OLD.fence, NEW.fence
-        USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
+    IF NEW.fence < OLD.fence OR (NEW.lease_id <> OLD.lease_id AND NEW.fence = OLD.fence) OR NEW.resource_id <> OLD.resource_id THEN
+        RAISE EXCEPTION 'fence of % may not go from % to %', OLD.resource_id, OLD.fence, NEW.fence
+            USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
+    ELSIF NEW.ttl <= interval '0' THEN
+        RAISE EXCEPTION 'the ttl of % may not be %', NEW.resource_id, NEW.ttl
+            USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
+    END IF;
+    RETURN NEW;
 END
 $$;
-CREATE TRIGGER fence_never_falls BEFORE UPDATE ON /*schema.*/resource_lease FOR EACH ROW
-WHEN (NEW.fence < OLD.fence OR (NEW.lease_id <> OLD.lease_id AND NEW.fence = OLD.fence) OR NEW.resource_id <> OLD.resource_id)
-EXECUTE FUNCTION /*schema.*/refuse_lower_fence();
+CREATE TRIGGER fence_never_falls BEFORE UPDATE OF fence, lease_id, resource_id, ttl ON /*schema.*/resource_lease FOR EACH ROW
+EXECUTE FUNCTION /*schema.*/check_lease();
 
 -- A new row starts at the floor, whatever the INSERT says: an earlier row may have been pruned.
 CREATE FUNCTION /*schema.*/raise_to_floor() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF NEW.ttl <= interval '0' OR octet_length(NEW.resource_id) NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'a resource needs a name of 1 to 512 bytes and a ttl above zero'
+            USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
+    END IF;
     SELECT greatest(NEW.fence, f.floor) INTO STRICT NEW.fence FROM /*schema.*/fence_floor f;
     RETURN NEW;
 END

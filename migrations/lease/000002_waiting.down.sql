@@ -1,5 +1,5 @@
-DROP FUNCTION /*schema.*/lease_next(text, text);
+DROP FUNCTION /*schema.*/lease_next(text, bigint, text);
 DROP TABLE /*schema.*/lease_waiter;
 DROP TABLE /*schema.*/lease_client;
 ALTER TABLE /*schema.*/lease_history DROP COLUMN ticket;
-ALTER TABLE /*schema.*/resource_lease DROP COLUMN ticket, DROP COLUMN lock_delay, DROP COLUMN waiting;
+ALTER TABLE /*schema.*/resource_lease DROP COLUMN served, DROP COLUMN ticket, DROP COLUMN lock_delay, DROP COLUMN waiting;

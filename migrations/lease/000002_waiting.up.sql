@@ -1,12 +1,14 @@
 -- Waiting in line: who waits for a resource, in which order, and whether they still live.
 
 ALTER TABLE /*schema.*/resource_lease
-    ADD COLUMN waiting    integer  NOT NULL DEFAULT 0 CHECK (waiting >= 0),
+    ADD COLUMN waiting    integer  NOT NULL DEFAULT 0,
     ADD COLUMN lock_delay interval NOT NULL DEFAULT '0',
-    ADD COLUMN ticket     bigint;
+    ADD COLUMN ticket     bigint,
+    ADD COLUMN served     bigint   NOT NULL DEFAULT 0;
 COMMENT ON COLUMN /*schema.*/resource_lease.waiting IS 'rows of lease_waiter for this resource; changes only under this row''s lock, so a release knows without looking whether anybody waits';
 COMMENT ON COLUMN /*schema.*/resource_lease.lock_delay IS 'how long after an expiry, not after a release, the resource is kept free';
 COMMENT ON COLUMN /*schema.*/resource_lease.ticket IS 'the place in line that this tenure came from; null where it did not wait';
+COMMENT ON COLUMN /*schema.*/resource_lease.served IS 'nobody with this ticket or a lower one waits any more: where the search of the line begins, past the index entries that a long snapshot keeps from being cleaned away';
 
 ALTER TABLE /*schema.*/lease_history ADD COLUMN ticket bigint;
 
@@ -25,7 +27,7 @@ CREATE TABLE /*schema.*/lease_waiter (
     request_id  uuid        NOT NULL,
     client_id   uuid        NOT NULL,
     owner_id    text        NOT NULL,
-    ttl         interval    NOT NULL CHECK (ttl > interval '0'),
+    ttl         interval    NOT NULL,
     lock_delay  interval    NOT NULL,
     barging     boolean     NOT NULL,
     joined_at   timestamptz NOT NULL,
@@ -37,16 +39,18 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 
 -- lease_next takes the next live waiter of a resource out of the line, and drops the dead and late
 -- ones before it. A barging waiter stays in line: it is only told. With a successor only waiters of
--- that owner are looked at. ticket is null where nobody is found.
+-- that owner are looked at. ticket is null where nobody is found. The search begins after the ticket
+-- p_served; served is where the next may begin.
 --
 -- The caller holds the resource's row. The function is volatile, so that at READ COMMITTED its
 -- queries see what was committed until now, and not only what the calling statement's snapshot
--- shows: whoever joined held the row before, so no waiter is missed, and none that has left is found.
+-- shows: whoever joined held the row before, so no waiter is missed, none that has left is found, and
+-- tickets of one resource are drawn in the order in which they are seen.
 -- It looks at one waiter after the other, because trying an advisory lock takes it, shared, until the
 -- transaction ends; the settings keep the line from being sorted for the sake of its first row.
 CREATE FUNCTION /*schema.*/lease_next(
-    IN p_resource text, IN p_successor text,
-    OUT dropped integer, OUT ticket bigint, OUT request_id uuid, OUT client_id uuid, OUT owner_id text,
+    IN p_resource text, IN p_served bigint, IN p_successor text,
+    OUT dropped integer, OUT served bigint, OUT ticket bigint, OUT request_id uuid, OUT client_id uuid, OUT owner_id text,
     OUT ttl interval, OUT lock_delay interval, OUT barging boolean
 ) LANGUAGE plpgsql VOLATILE
 SET enable_sort = off SET enable_bitmapscan = off SET enable_seqscan = off
@@ -55,10 +59,11 @@ DECLARE
     w record;
 BEGIN
     dropped := 0;
+    served := p_served;
     FOR w IN
         SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.deadline
         FROM /*schema.*/lease_waiter AS q
-        WHERE q.resource_id = p_resource
+        WHERE q.resource_id = p_resource AND q.ticket > p_served
         ORDER BY q.resource_id, q.ticket
     LOOP
         CONTINUE WHEN p_successor <> '' AND w.owner_id <> p_successor;
@@ -75,10 +80,16 @@ BEGIN
         END IF;
         DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = w.ticket;
         dropped := dropped + 1;
+        IF p_successor = '' THEN
+            served := w.ticket;
+        END IF;
     END LOOP;
     IF NOT barging THEN
         DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = lease_next.ticket;
         dropped := dropped + 1;
+        IF p_successor = '' THEN
+            served := lease_next.ticket;
+        END IF;
     END IF;
 END
 $$;

@@ -4,8 +4,8 @@
 -- nothing: then the lease expired while the statement waited for the row. Zero rows mean that the
 -- lease is over: another has the resource, it was ended, or it has expired.
 --
--- A takeover changes lease_id, which a unique index makes a key, so it conflicts with FOR KEY SHARE;
--- a renewal does not. The clock is read after the row is locked: a guard that waited for a takeover
+-- Every statement that grants locks the row FOR UPDATE first, which conflicts with FOR KEY SHARE; a
+-- renewal does not. The clock is read after the row is locked: a guard that waited for a takeover
 -- which was rolled back must not take the time of before for the time of now.
 --
 -- It also bounds the transaction by what the lease has left, so that a process which stops in the

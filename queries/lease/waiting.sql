@@ -123,16 +123,16 @@ FROM cur AS c;
 -- 'free' where nobody live waits. Zero rows mean that the resource is held, that nobody waits, or
 -- that somebody is at it: nothing was done.
 WITH free AS MATERIALIZED (
-    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.ticket
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.ticket, l.served
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = sqlc.arg(resource_id)::text AND l.waiting > 0
       AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
     FOR UPDATE OF l SKIP LOCKED
 ), head AS MATERIALIZED (
-    SELECT f.resource_id, n.dropped::integer AS dropped, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
+    SELECT f.resource_id, n.dropped::integer AS dropped, n.served::bigint AS served, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
            n.client_id::uuid AS client_id, n.owner_id::text AS owner_id, n.ttl::interval AS ttl,
            n.lock_delay::interval AS lock_delay, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
-    FROM free AS f CROSS JOIN LATERAL /*schema.*/lease_next(f.resource_id, '') AS n
+    FROM free AS f CROSS JOIN LATERAL /*schema.*/lease_next(f.resource_id, f.served, '') AS n
 ), handed AS (
     UPDATE /*schema.*/resource_lease AS l
     SET owner_id    = h.owner_id,
@@ -145,14 +145,16 @@ WITH free AS MATERIALIZED (
         lock_delay  = h.lock_delay,
         ended_at    = NULL,
         ticket      = h.ticket,
-        waiting     = l.waiting - h.dropped
+        waiting     = l.waiting - h.dropped,
+        served      = h.served
     FROM head AS h
     WHERE l.resource_id = h.resource_id AND h.granted
     RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining
 ), freed AS (
     UPDATE /*schema.*/resource_lease AS l
     SET ended_at = coalesce(l.ended_at, l.expires_at),
-        waiting  = l.waiting - h.dropped
+        waiting  = l.waiting - h.dropped,
+        served   = h.served
     FROM head AS h
     WHERE l.resource_id = h.resource_id AND NOT h.granted
 ), expired AS (
@@ -216,7 +218,7 @@ SELECT d.request_id::uuid AS request_id,
        (l.request_id = d.request_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS granted,
        (w.ticket IS NOT NULL)::boolean AS in_line,
        (w.ticket IS NOT NULL AND w.ticket = (SELECT f.ticket FROM /*schema.*/lease_waiter AS f
-                                             WHERE f.resource_id = d.resource_id ORDER BY f.ticket LIMIT 1))::boolean AS first,
+                                             WHERE f.resource_id = d.resource_id AND f.ticket > l.served ORDER BY f.ticket LIMIT 1))::boolean AS first,
        l.lease_id, l.fence, l.owner_id,
        (CASE WHEN l.request_id = d.request_id THEN l.expires_at - clock_timestamp()
              WHEN l.ended_at IS NOT NULL THEN interval '0'
@@ -225,6 +227,18 @@ SELECT d.request_id::uuid AS request_id,
 FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(tickets)::bigint[]), unnest(sqlc.arg(requests)::uuid[])) AS d(resource_id, ticket, request_id)
 JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id
 LEFT JOIN /*schema.*/lease_waiter AS w ON w.resource_id = d.resource_id AND w.ticket = d.ticket AND w.request_id = d.request_id;
+
+-- name: Ghosts :many
+-- Ghosts tells which of the given leases, handed over a moment ago, lie with a client that is gone:
+-- never renewed, and the client's session lock is free. Zero rows mean that none does. A process that
+-- dies in the instant of the hand-over may still look alive to that, until the server has noticed.
+SELECT l.lease_id
+FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(leases)::uuid[]), unnest(sqlc.arg(clients)::uuid[])) AS d(resource_id, lease_id, client_id)
+JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id AND l.lease_id = d.lease_id
+JOIN /*schema.*/lease_client AS c ON c.client_id = d.client_id
+WHERE CASE WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp()
+            AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds' AND c.session_key IS NOT NULL
+           THEN pg_try_advisory_xact_lock_shared(c.session_key) ELSE false END;
 
 -- name: Beat :exec
 -- Beat says that a waiting client lives, for as long as it says. One row a client.

@@ -7,6 +7,7 @@ package authority
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pglease/pglease/pglease/fence"
@@ -14,6 +15,12 @@ import (
 
 // ID is a UUID that names a request.
 type ID = [16]byte
+
+// ErrStaleServer: a server of an older generation than is known to the client.
+var ErrStaleServer = errors.New("server of an older generation")
+
+// Generation is the part of a fence that a failover or an adoption raises; below it are milliseconds.
+func Generation(fence int64) int64 { return fence >> 41 }
 
 // Request asks for a resource. The same request, sent again, gets the same lease.
 type Request struct {
@@ -24,6 +31,7 @@ type Request struct {
 	LockDelay time.Duration // how long the resource stays free after an expiry of this lease
 	Barging   bool          // do not mind those who wait in line
 	Ticket    int64         // of a barging waiter: its place, which it leaves when granted; else 0
+	Fresh     bool          // this request was never sent before, by anybody
 }
 
 // Outcome is how an acquire was answered.
@@ -55,11 +63,14 @@ type Answer struct {
 	Ahead        int   // how many were in line before, for Joined and Full
 }
 
-// Renewal is one renewed lease.
+// Renewal is one renewed lease. Floor is the least fence that the server would grant now; Awaited tells
+// that somebody waits for the resource.
 type Renewal struct {
 	Lease        fence.LeaseID
 	Remaining    time.Duration
 	DatabaseTime time.Time
+	Floor        int64
+	Awaited      bool
 }
 
 // How a tenure ended, as the history says it.
@@ -72,7 +83,7 @@ const (
 )
 
 // End tells what became of a lease that a renewal did not touch. Current means that it lives on
-// and its row was only locked. Taken means that the resource has been granted to another since. Only
+// and its row was only locked. Taken means that the resource has been granted again since. Only
 // Ends tells the DatabaseTime.
 type End struct {
 	Lease        fence.LeaseID
@@ -91,8 +102,9 @@ type Authority interface {
 	Acquire(ctx context.Context, r Request) (Answer, error)
 
 	// Renew extends the given leases and returns those that it extended. It runs on a connection
-	// of its own and is called by one goroutine at a time.
-	Renew(ctx context.Context, leases []fence.Token) ([]Renewal, error)
+	// of its own and is called by one goroutine at a time. A server of an older generation than the
+	// given one is not believed: that is ErrStaleServer.
+	Renew(ctx context.Context, leases []fence.Token, generation int64) ([]Renewal, error)
 
 	// Ends asks what became of leases that Renew left out. Same connection as Renew.
 	Ends(ctx context.Context, leases []fence.Token) ([]End, error)
@@ -100,8 +112,9 @@ type Authority interface {
 	// Release ends exactly this lease and tells how it ended, now or, if it was over, before:
 	// EndReleased may be an earlier release whose reply was lost. Where somebody waits it hands
 	// the resource over in the same commit. With a successor only a waiter of that owner name is
-	// served, and EndAlone tells that there is none and nothing was done.
-	Release(ctx context.Context, lease fence.Token, successor string) (End, Handover, error)
+	// served, and EndAlone tells that there is none and nothing was done. Unawaited says that
+	// nobody is likely to wait: that is cheaper where it is true, and another round trip where not.
+	Release(ctx context.Context, lease fence.Token, successor string, unawaited bool) (End, Handover, error)
 
 	// Abandon makes sure that the request holds nothing, does not wait, and is never granted later.
 	Abandon(ctx context.Context, resource string, request ID) (Handover, error)

@@ -32,8 +32,10 @@ func TestRefusedAcquireWritesNothing(t *testing.T) {
 	b := newBench(t)
 	b.granted("r", 1)
 	before := b.rowVersion("r")
-	for range 5 {
-		b.acquire("r", 2)
+	for request := range byte(5) {
+		if b.acquire("r", 2).Outcome != authority.Held || b.fresh("r", 10+request).Outcome != authority.Held {
+			t.Error("not refused")
+		}
 	}
 	if after := b.rowVersion("r"); after != before {
 		t.Errorf("row version, locker and transaction went from %v to %v", before, after)

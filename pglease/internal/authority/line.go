@@ -86,6 +86,9 @@ type Line interface {
 	// Watch tells how waiters stand. Those whose resource has no row are left out.
 	Watch(ctx context.Context, places []Place) ([]Standing, error)
 
+	// Ghosts tells which leases, handed to waiters a moment ago, lie with a client that has died.
+	Ghosts(ctx context.Context, handed []Handover) ([]fence.LeaseID, error)
+
 	// Beat says that the client lives for another life. The key is that of the advisory lock
 	// that its listening session holds; 0 where it has none.
 	Beat(ctx context.Context, client ID, key int64, life time.Duration) error

@@ -40,9 +40,21 @@ func benchOn(t *testing.T, pool *pgxpool.Pool) bench {
 	return bench{T: t, Postgres: p, pool: pool}
 }
 
+// acquire sends a request that may have been sent before.
 func (b bench) acquire(resource string, request byte) authority.Answer {
 	b.Helper()
-	answer, err := b.Acquire(b.Context(), authority.Request{Resource: resource, ID: authority.ID{0: request}, Owner: "w", TTL: ttl})
+	return b.send(authority.Request{Resource: resource, ID: authority.ID{0: request}, Owner: "w", TTL: ttl})
+}
+
+// fresh sends a request for the first time.
+func (b bench) fresh(resource string, request byte) authority.Answer {
+	b.Helper()
+	return b.send(authority.Request{Resource: resource, ID: authority.ID{0: request}, Owner: "w", TTL: ttl, Fresh: true})
+}
+
+func (b bench) send(r authority.Request) authority.Answer {
+	b.Helper()
+	answer, err := b.Acquire(b.Context(), r)
 	if err != nil {
 		b.Fatalf("Acquire: %v", err)
 	}
@@ -51,7 +63,7 @@ func (b bench) acquire(resource string, request byte) authority.Answer {
 
 func (b bench) granted(resource string, request byte) fence.Token {
 	b.Helper()
-	answer := b.acquire(resource, request)
+	answer := b.fresh(resource, request)
 	if answer.Outcome != authority.Granted {
 		b.Fatalf("request %d was answered %q", request, answer.Outcome)
 	}
@@ -60,7 +72,7 @@ func (b bench) granted(resource string, request byte) fence.Token {
 
 func (b bench) renew(tokens ...fence.Token) []authority.Renewal {
 	b.Helper()
-	renewals, err := b.Renew(b.Context(), tokens)
+	renewals, err := b.Renew(b.Context(), tokens, 0)
 	if err != nil {
 		b.Fatalf("Renew: %v", err)
 	}
@@ -69,7 +81,7 @@ func (b bench) renew(tokens ...fence.Token) []authority.Renewal {
 
 func (b bench) release(token fence.Token) string {
 	b.Helper()
-	ended, _, err := b.Release(b.Context(), token, "")
+	ended, _, err := b.Release(b.Context(), token, "", true)
 	if err != nil {
 		b.Fatalf("Release: %v", err)
 	}

@@ -3,6 +3,7 @@ package authority
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -68,9 +69,10 @@ func (p *Postgres) fromPool(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 	defer cancel()
 	c, err := p.pool.Acquire(limited)
-	stat := p.pool.Stat()
-	if err != nil && ctx.Err() == nil && limited.Err() != nil && stat.AcquiredConns() >= stat.MaxConns() {
-		return nil, errDrained
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		if stat := p.pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
+			return nil, errDrained
+		}
 	}
 	return c, err
 }
@@ -99,23 +101,43 @@ func (p *Postgres) onPool(ctx context.Context, f func(*pgx.Conn) error) error {
 
 // Acquire implements Authority.
 func (p *Postgres) Acquire(ctx context.Context, r Request) (answer Answer, err error) {
-	err = p.onPool(ctx, func(c *pgx.Conn) error {
-		row, err := p.queries.Acquire(ctx, p.on(c), leasedb.AcquireParams{
-			ResourceID: r.Resource, RequestID: uuid(r.ID), OwnerID: r.Owner, TTL: r.TTL, LockDelay: r.LockDelay,
-			Barging: r.Barging, Ticket: r.Ticket,
-		})
-		if errors.Is(err, pgx.ErrNoRows) { // a rival is creating the row
-			answer = Answer{Outcome: Held}
-			return nil
+	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
+		if r.Fresh && !r.Barging {
+			if answer, err = p.acquireFree(ctx, c, r); err != nil || answer.Outcome != ask {
+				return err
+			}
 		}
-		answer = answerOf(r, row)
-		answer.Unconfirmed = row.WaitsForStandby && (answer.Outcome == Repeated || !watched(c.PgConn()))
+		answer, err = p.acquire(ctx, c, r)
 		return err
 	})
 	return answer, err
 }
 
-func answerOf(r Request, row leasedb.AcquireRow) Answer {
+// ask is AcquireFree's answer where Acquire must tell.
+const ask = "ask"
+
+func (p *Postgres) acquireFree(ctx context.Context, c *pgx.Conn, r Request) (Answer, error) {
+	row, err := p.queries.AcquireFree(ctx, p.on(c), leasedb.AcquireFreeParams{
+		ResourceID: r.Resource, RequestID: uuid(r.ID), OwnerID: r.Owner, TTL: r.TTL, LockDelay: r.LockDelay,
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Answer{Outcome: ask}, nil
+	}
+	return answerOf(c, r, leasedb.AcquireRow(row)), err
+}
+
+func (p *Postgres) acquire(ctx context.Context, c *pgx.Conn, r Request) (Answer, error) {
+	row, err := p.queries.Acquire(ctx, p.on(c), leasedb.AcquireParams{
+		ResourceID: r.Resource, RequestID: uuid(r.ID), OwnerID: r.Owner, TTL: r.TTL, LockDelay: r.LockDelay,
+		Barging: r.Barging, Ticket: r.Ticket,
+	})
+	if errors.Is(err, pgx.ErrNoRows) { // a rival is creating the row
+		return Answer{Outcome: Held}, nil
+	}
+	return answerOf(c, r, row), err
+}
+
+func answerOf(c *pgx.Conn, r Request, row leasedb.AcquireRow) Answer {
 	answer := Answer{
 		Outcome:      Outcome(row.Outcome),
 		Owner:        row.OwnerID,
@@ -125,25 +147,32 @@ func answerOf(r Request, row leasedb.AcquireRow) Answer {
 	if answer.Outcome == Granted || answer.Outcome == Repeated { // a rival's token is not ours to have
 		answer.Token = token(r.Resource, row.Fence, row.LeaseID)
 	}
+	answer.Unconfirmed = row.WaitsForStandby && (answer.Outcome == Repeated || !watched(c.PgConn()))
 	return answer
 }
 
 // Renew implements Authority.
-func (p *Postgres) Renew(ctx context.Context, leases []fence.Token) ([]Renewal, error) {
+func (p *Postgres) Renew(ctx context.Context, leases []fence.Token, generation int64) ([]Renewal, error) {
 	resources, ids, _ := columns(leases)
 	var rows []leasedb.RenewRow
 	err := p.keeper.use(ctx, func(c *pgx.Conn) error {
-		return p.retry(ctx, func() (err error) {
+		err := p.retry(ctx, func() (err error) {
 			rows, err = p.queries.Renew(ctx, p.on(c), leasedb.RenewParams{Resources: resources, Leases: ids})
 			return err
 		})
+		if err == nil && len(rows) > 0 && Generation(rows[0].Floor) < generation {
+			return fmt.Errorf("%w: it renews in generation %d, %d has been seen", ErrStaleServer, Generation(rows[0].Floor), generation)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	renewed := make([]Renewal, len(rows))
 	for i, row := range rows {
-		renewed[i] = Renewal{Lease: row.LeaseID.Bytes, Remaining: row.Remaining, DatabaseTime: row.DatabaseTime}
+		renewed[i] = Renewal{
+			Lease: row.LeaseID.Bytes, Remaining: row.Remaining, DatabaseTime: row.DatabaseTime, Floor: row.Floor, Awaited: row.Awaited,
+		}
 	}
 	return renewed, nil
 }
@@ -178,16 +207,14 @@ func (p *Postgres) ends(ctx context.Context, on conn, leases []fence.Token) ([]E
 }
 
 // Release implements Authority.
-func (p *Postgres) Release(ctx context.Context, lease fence.Token, successor string) (end End, next Handover, err error) {
-	err = p.onPool(ctx, func(c *pgx.Conn) error {
-		row, err := p.queries.Release(ctx, p.on(c), leasedb.ReleaseParams{
-			ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()), Successor: successor,
-		})
-		if errors.Is(err, pgx.ErrNoRows) {
-			end, next = End{}, Handover{}
-			return nil
+func (p *Postgres) Release(ctx context.Context, lease fence.Token, successor string, unawaited bool) (end End, next Handover, err error) {
+	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
+		if unawaited && successor == "" {
+			if end, err = p.releaseUnawaited(ctx, c, lease); err != nil || end.Ended != EndUnknown {
+				return err
+			}
 		}
-		end, next = releaseOf(lease, row)
+		end, next, err = p.release(ctx, c, lease, successor)
 		return err
 	})
 	if err != nil || end.Ended != EndUnknown {
@@ -201,6 +228,35 @@ func (p *Postgres) Release(ctx context.Context, lease fence.Token, successor str
 		return err
 	})
 	return end, next, err
+}
+
+func (p *Postgres) releaseUnawaited(ctx context.Context, c *pgx.Conn, lease fence.Token) (End, error) {
+	inTime, err := p.queries.ReleaseUnawaited(ctx, p.on(c), leasedb.ReleaseUnawaitedParams{
+		ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()),
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return End{}, nil
+	case err != nil:
+		return End{}, err
+	case inTime:
+		return End{Lease: lease.LeaseID(), Ended: EndReleased}, nil
+	}
+	return End{Lease: lease.LeaseID(), Ended: EndExpired}, nil
+}
+
+func (p *Postgres) release(ctx context.Context, c *pgx.Conn, lease fence.Token, successor string) (End, Handover, error) {
+	row, err := p.queries.Release(ctx, p.on(c), leasedb.ReleaseParams{
+		ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()), Successor: successor,
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return End{}, Handover{}, nil
+	case err != nil:
+		return End{}, Handover{}, err
+	}
+	end, next := releaseOf(lease, row)
+	return end, next, nil
 }
 
 func releaseOf(lease fence.Token, row leasedb.ReleaseRow) (End, Handover) {

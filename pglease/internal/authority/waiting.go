@@ -126,6 +126,24 @@ func (p *Postgres) Watch(ctx context.Context, places []Place) ([]Standing, error
 	return standings, nil
 }
 
+// Ghosts implements Line.
+func (p *Postgres) Ghosts(ctx context.Context, handed []Handover) (ghosts []fence.LeaseID, err error) {
+	tokens, clients := make([]fence.Token, len(handed)), make([]pgtype.UUID, len(handed))
+	for i, h := range handed {
+		tokens[i], clients[i] = h.Token, uuid(h.Client)
+	}
+	resources, leases, _ := columns(tokens)
+	err = p.onPool(ctx, func(c *pgx.Conn) error {
+		ids, err := p.queries.Ghosts(ctx, p.on(c), leasedb.GhostsParams{Resources: resources, Leases: leases, Clients: clients})
+		ghosts = make([]fence.LeaseID, len(ids))
+		for i, id := range ids {
+			ghosts[i] = id.Bytes
+		}
+		return err
+	})
+	return ghosts, err
+}
+
 // Beat implements Line.
 func (p *Postgres) Beat(ctx context.Context, client ID, key int64, life time.Duration) error {
 	var session *int64

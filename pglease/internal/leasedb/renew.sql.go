@@ -14,16 +14,16 @@ import (
 
 const leaseStates = `-- name: LeaseStates :many
 SELECT d.lease_id::uuid AS lease_id,
-       (l.lease_id IS NOT NULL AND l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS current,
-       coalesce(h.ended, CASE WHEN l.lease_id IS NULL THEN ''
-                              WHEN l.ended_at < l.expires_at THEN 'released'
-                              ELSE 'expired' END)::text AS ended,
-       (l.lease_id IS NULL)::boolean AS taken,
+       coalesce(l.lease_id = d.lease_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp(), false)::boolean AS current,
+       coalesce(h.ended, CASE WHEN l.lease_id = d.lease_id AND l.ended_at < l.expires_at THEN 'released'
+                              WHEN l.lease_id = d.lease_id THEN 'expired'
+                              ELSE '' END)::text AS ended,
+       coalesce(l.lease_id <> d.lease_id AND l.fence >= d.fence, false)::boolean AS taken,
        coalesce(h.ended_by, '')::text AS ended_by,
        coalesce(h.reason, '')::text AS reason,
        clock_timestamp()::timestamptz AS database_time
 FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[]), unnest($3::bigint[])) AS d(resource_id, lease_id, fence)
-LEFT JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id AND l.lease_id = d.lease_id
+LEFT JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id
 LEFT JOIN /*schema.*/lease_history AS h ON h.resource_id = d.resource_id AND h.fence = d.fence AND h.lease_id = d.lease_id
 `
 
@@ -44,9 +44,9 @@ type LeaseStatesRow struct {
 }
 
 // LeaseStates tells, for leases that a renewal did not touch, whether each is still current (its
-// row was only locked) or how it ended: ” where another lease has the row, and history is off or
-// pruned. It has one row for each lease that is asked about; zero rows mean that none was. It reads
-// without locks.
+// row was only locked) or how it ended: ” where that is not on record. taken tells that the resource
+// was granted again since; that it has no row, or an older one, is a grant that a failover lost. It
+// has one row for each lease that is asked about; zero rows mean that none was. It reads without locks.
 func (q *Queries) LeaseStates(ctx context.Context, db DBTX, arg LeaseStatesParams) ([]LeaseStatesRow, error) {
 	rows, err := db.Query(ctx, leaseStates, arg.Resources, arg.Leases, arg.Fences)
 	if err != nil {
@@ -88,7 +88,8 @@ UPDATE /*schema.*/resource_lease AS l
 SET expires_at = greatest(l.expires_at, clock_timestamp() + l.ttl)
 FROM due
 WHERE l.resource_id = due.resource_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp()
-RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining, clock_timestamp()::timestamptz AS database_time
+RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining, clock_timestamp()::timestamptz AS database_time,
+          (l.waiting > 0)::boolean AS awaited, (SELECT f.floor FROM /*schema.*/fence_floor AS f)::bigint AS floor
 `
 
 type RenewParams struct {
@@ -100,6 +101,8 @@ type RenewRow struct {
 	LeaseID      pgtype.UUID
 	Remaining    time.Duration
 	DatabaseTime time.Time
+	Awaited      bool
+	Floor        int64
 }
 
 // Renew extends the leases named by (resource_id, lease_id), each by its own TTL from now. It
@@ -108,7 +111,9 @@ type RenewRow struct {
 // A lease without a row in the answer was over, or its row was locked: ask LeaseStates which.
 //
 // The rows are locked first, so that the clock in SET is read after any wait; greatest keeps a
-// database clock that was set back from shortening a lease.
+// database clock that was set back from shortening a lease. floor tells the server's generation: an
+// old primary that came back has rows of leases that are over elsewhere. awaited tells whether anybody
+// is in line for the resource.
 func (q *Queries) Renew(ctx context.Context, db DBTX, arg RenewParams) ([]RenewRow, error) {
 	rows, err := db.Query(ctx, renew, arg.Resources, arg.Leases)
 	if err != nil {
@@ -118,7 +123,13 @@ func (q *Queries) Renew(ctx context.Context, db DBTX, arg RenewParams) ([]RenewR
 	var items []RenewRow
 	for rows.Next() {
 		var i RenewRow
-		if err := rows.Scan(&i.LeaseID, &i.Remaining, &i.DatabaseTime); err != nil {
+		if err := rows.Scan(
+			&i.LeaseID,
+			&i.Remaining,
+			&i.DatabaseTime,
+			&i.Awaited,
+			&i.Floor,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

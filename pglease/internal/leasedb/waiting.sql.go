@@ -43,6 +43,45 @@ func (q *Queries) Farewell(ctx context.Context, db DBTX, clientID pgtype.UUID) e
 	return err
 }
 
+const ghosts = `-- name: Ghosts :many
+SELECT l.lease_id
+FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[]), unnest($3::uuid[])) AS d(resource_id, lease_id, client_id)
+JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id AND l.lease_id = d.lease_id
+JOIN /*schema.*/lease_client AS c ON c.client_id = d.client_id
+WHERE CASE WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp()
+            AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds' AND c.session_key IS NOT NULL
+           THEN pg_try_advisory_xact_lock_shared(c.session_key) ELSE false END
+`
+
+type GhostsParams struct {
+	Resources []string
+	Leases    []pgtype.UUID
+	Clients   []pgtype.UUID
+}
+
+// Ghosts tells which of the given leases, handed over a moment ago, lie with a client that is gone:
+// never renewed, and the client's session lock is free. Zero rows mean that none does. A process that
+// dies in the instant of the hand-over may still look alive to that, until the server has noticed.
+func (q *Queries) Ghosts(ctx context.Context, db DBTX, arg GhostsParams) ([]pgtype.UUID, error) {
+	rows, err := db.Query(ctx, ghosts, arg.Resources, arg.Leases, arg.Clients)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []pgtype.UUID
+	for rows.Next() {
+		var lease_id pgtype.UUID
+		if err := rows.Scan(&lease_id); err != nil {
+			return nil, err
+		}
+		items = append(items, lease_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const join = `-- name: Join :one
 WITH room AS MATERIALIZED (
     SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket,
@@ -311,16 +350,16 @@ func (q *Queries) MeanHold(ctx context.Context, db DBTX, resourceID string) (tim
 
 const promote = `-- name: Promote :one
 WITH free AS MATERIALIZED (
-    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.ticket
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.ticket, l.served
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = $1::text AND l.waiting > 0
       AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
     FOR UPDATE OF l SKIP LOCKED
 ), head AS MATERIALIZED (
-    SELECT f.resource_id, n.dropped::integer AS dropped, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
+    SELECT f.resource_id, n.dropped::integer AS dropped, n.served::bigint AS served, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
            n.client_id::uuid AS client_id, n.owner_id::text AS owner_id, n.ttl::interval AS ttl,
            n.lock_delay::interval AS lock_delay, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
-    FROM free AS f CROSS JOIN LATERAL /*schema.*/lease_next(f.resource_id, '') AS n
+    FROM free AS f CROSS JOIN LATERAL /*schema.*/lease_next(f.resource_id, f.served, '') AS n
 ), handed AS (
     UPDATE /*schema.*/resource_lease AS l
     SET owner_id    = h.owner_id,
@@ -333,14 +372,16 @@ WITH free AS MATERIALIZED (
         lock_delay  = h.lock_delay,
         ended_at    = NULL,
         ticket      = h.ticket,
-        waiting     = l.waiting - h.dropped
+        waiting     = l.waiting - h.dropped,
+        served      = h.served
     FROM head AS h
     WHERE l.resource_id = h.resource_id AND h.granted
     RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining
 ), freed AS (
     UPDATE /*schema.*/resource_lease AS l
     SET ended_at = coalesce(l.ended_at, l.expires_at),
-        waiting  = l.waiting - h.dropped
+        waiting  = l.waiting - h.dropped,
+        served   = h.served
     FROM head AS h
     WHERE l.resource_id = h.resource_id AND NOT h.granted
 ), expired AS (
@@ -446,7 +487,7 @@ SELECT d.request_id::uuid AS request_id,
        (l.request_id = d.request_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS granted,
        (w.ticket IS NOT NULL)::boolean AS in_line,
        (w.ticket IS NOT NULL AND w.ticket = (SELECT f.ticket FROM /*schema.*/lease_waiter AS f
-                                             WHERE f.resource_id = d.resource_id ORDER BY f.ticket LIMIT 1))::boolean AS first,
+                                             WHERE f.resource_id = d.resource_id AND f.ticket > l.served ORDER BY f.ticket LIMIT 1))::boolean AS first,
        l.lease_id, l.fence, l.owner_id,
        (CASE WHEN l.request_id = d.request_id THEN l.expires_at - clock_timestamp()
              WHEN l.ended_at IS NOT NULL THEN interval '0'

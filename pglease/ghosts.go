@@ -1,0 +1,145 @@
+package pglease
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pglease/pglease/pglease/internal/authority"
+)
+
+// How often a hand-over to another process is looked after, and how many times.
+const (
+	ghostEvery = 200 * time.Millisecond
+	ghostLooks = 3
+)
+
+// ghosts looks after leases that this client has just handed to waiters of other processes. One that
+// dies in that instant is still believed alive, because the server has not noticed; nobody would
+// miss it until its TTL ends. Its lease is released for it, once two looks in a row have found its
+// session gone: a live one whose session broke has made another by then.
+type ghosts struct {
+	line *line
+
+	mu      sync.Mutex
+	watched map[string]*handed // by resource: only the last hand-over can be current
+	closed  bool
+	running bool
+	stop    context.CancelFunc
+	joined  chan struct{}
+}
+
+// handed is a hand-over that is looked after.
+type handed struct {
+	authority.Handover
+	looks int
+	gone  int // looks in a row that found nobody
+}
+
+// watch looks after a hand-over for a while.
+func (g *ghosts) watch(next authority.Handover) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed || next.Token.IsZero() {
+		return
+	}
+	g.watched[next.Token.Resource()] = &handed{Handover: next}
+	if g.running {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	before := g.joined
+	g.running, g.stop, g.joined = true, stop, make(chan struct{})
+	go func(joined chan struct{}) {
+		defer close(joined)
+		if before != nil {
+			<-before
+		}
+		g.run(ctx)
+	}(g.joined)
+}
+
+// forget is told that this client has been granted the resource: the hand-over before is past.
+func (g *ghosts) forget(resource string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.watched, resource)
+}
+
+func (g *ghosts) run(ctx context.Context) {
+	tick := time.NewTicker(ghostEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		g.look(ctx)
+		if g.idle() {
+			return
+		}
+	}
+}
+
+// idle tells that nothing is left to look after, and counts the goroutine out.
+func (g *ghosts) idle() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running = len(g.watched) > 0
+	return !g.running
+}
+
+// look asks after all in one statement. One that fails says nothing of anybody.
+func (g *ghosts) look(ctx context.Context) {
+	asked := g.due()
+	if len(asked) == 0 {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, g.line.client.config.RequestTimeout)
+	defer cancel()
+	list := make([]authority.Handover, len(asked))
+	for i, h := range asked {
+		list[i] = h.Handover
+	}
+	gone, err := g.line.client.auth.Ghosts(limited, list)
+	for _, h := range asked {
+		switch {
+		case err != nil || !slices.Contains(gone, h.Token.LeaseID()):
+			h.gone = 0
+		case h.gone == 0:
+			h.gone = 1
+		default:
+			g.forget(h.Token.Resource())
+			g.line.disown(limited, h.Token)
+		}
+	}
+}
+
+// due counts a look at each, and drops those that were seen often enough.
+func (g *ghosts) due() []*handed {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var asked []*handed
+	for resource, h := range g.watched {
+		if h.looks++; h.looks > ghostLooks && h.gone == 0 {
+			delete(g.watched, resource)
+			continue
+		}
+		asked = append(asked, h)
+	}
+	return asked
+}
+
+// close ends the goroutine and waits for it.
+func (g *ghosts) close() {
+	g.mu.Lock()
+	g.closed = true
+	stop, joined := g.stop, g.joined
+	g.mu.Unlock()
+	if stop != nil {
+		stop()
+		<-joined
+	}
+}
