@@ -60,7 +60,7 @@ func newClient(auth authority.Authority, config Config) *Client {
 		leases: map[fence.LeaseID]*Lease{}, closing: make(chan struct{}), idle: make(chan struct{}),
 	}
 	c.clock = clockWatch{drift: config.ClockDrift, start: time.Now()}
-	c.keeper = newKeeper(auth, config, c.events, c.heard)
+	c.keeper = newKeeper(c)
 	c.line = newLine(c)
 	return c
 }

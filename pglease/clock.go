@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/internal/authority"
 )
 
 // clockTolerance is what two readings of a good clock may differ by beyond their round trips.
@@ -46,47 +47,51 @@ func (w *clockWatch) read(sent, received, database time.Time) time.Duration {
 // heard takes note of the database's clock in a reply. When that clock was set forward, leases may
 // have ended early and been granted to others: every lease is in doubt until its next renewal is
 // confirmed, which is sent at once.
-func (c *Client) heard(sent, database time.Time) {
+func (c *Client) heard(sent, database time.Time) (forward bool) {
 	if database.IsZero() {
-		return
+		return false
 	}
 	step := c.clock.read(sent, time.Now(), database)
 	if step == 0 {
-		return
+		return false
 	}
 	c.events.emit(Event{Kind: EventClockStep, Owner: c.config.Owner, Duration: step})
 	c.config.Logger.Warn("the database's clock was set, or another server answers", "by", step)
 	if step < 0 {
-		return // leases last longer, which is safe
+		return false // leases last longer, which is safe
 	}
+	now := time.Now()
 	for _, l := range c.Leases() {
-		if l.doubt() {
+		if l.doubt(now) {
 			c.keeper.schedule(l, 0, 0)
 		}
 	}
+	return true
 }
 
-// doubt makes the lease suspect until its next renewal is confirmed, and tells whether that can be.
-func (l *Lease) doubt() bool {
+// doubt makes the lease suspect until a renewal is confirmed that is sent after now, and tells whether
+// that can be. The reply to an earlier one may have been computed before the clock was set.
+func (l *Lease) doubt(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.inDoubt = true
-	l.settle(time.Now())
+	l.inDoubt, l.doubted = true, now
+	l.settle(now)
 	return l.state == Suspect
 }
 
 // checkServer refuses a grant by an older generation than this client has seen: an old primary
 // that came back grants fences that are lower than those granted since.
 func (c *Client) checkServer(token fence.Token) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	generation := token.Fence() >> generationShift
-	if generation < c.generation {
-		return fmt.Errorf("%w: it grants in generation %d, %d has been seen", ErrStaleServer, generation, c.generation)
+	if generation, seen := authority.Generation(token.Fence()), c.saw(token.Fence()); generation < seen {
+		return fmt.Errorf("%w: it grants in generation %d, %d has been seen", ErrStaleServer, generation, seen)
 	}
-	c.generation = generation
 	return nil
 }
 
-// generationShift is where a fence's generation begins; below it are milliseconds.
-const generationShift = 41
+// saw takes note of a fence that a server grants, and returns the highest generation seen.
+func (c *Client) saw(fence int64) (generation int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.generation = max(c.generation, authority.Generation(fence))
+	return c.generation
+}

@@ -101,6 +101,35 @@ func TestALeaseInDoubtAdmitsNothing(t *testing.T) {
 	})
 }
 
+// TestAnOlderReplyDoesNotEndTheDoubt: it was made before the clock was set, and read after that was
+// noticed.
+func TestAnOlderReplyDoesNotEndTheDoubt(t *testing.T) {
+	t.Parallel()
+	inBubble(t, pglease.Config{RequestTimeout: 4 * time.Second}, func(t *testing.T, f *fakeAuthority, c *pglease.Client) {
+		lease := acquire(t, c, "first")
+		f.set(func(f *fakeAuthority) { f.lag = 2 * time.Second })
+		for f.count("renew") == 0 {
+			time.Sleep(99 * time.Millisecond)
+			synctest.Wait()
+		}
+		time.Sleep(time.Millisecond)
+		f.set(func(f *fakeAuthority) { f.clock, f.lag = time.Minute, 0 })
+		acquire(t, c, "second") // shows the step, while the reply is on its way
+		wantState(t, lease, pglease.Suspect)
+		states, stop := lease.States()
+		defer stop()
+		if s := <-states; s != pglease.Suspect {
+			t.Errorf("state %v", s)
+		}
+		if s := <-states; s != pglease.Held {
+			t.Errorf("state %v", s)
+		}
+		if n := f.count("renew"); n < 2 {
+			t.Error("the doubt was ended by the reply that had been under way")
+		}
+	})
+}
+
 func TestABackwardStepIsToldAndHarmless(t *testing.T) {
 	t.Parallel()
 	var seen steps

@@ -30,8 +30,9 @@ type ears struct {
 
 	mu     sync.Mutex
 	hears  bool
-	news   bool // hears has changed and changed has not been asked
-	told   bool // that there is no session
+	news   bool      // hears has changed and changed has not been asked
+	told   bool      // that there is no session
+	deaf   time.Time // when it was last seen that none can be had
 	stop   context.CancelFunc
 	joined chan struct{}
 }
@@ -55,7 +56,7 @@ func (e *ears) changed() bool {
 // open tries to have a session, and goes on trying in a goroutine.
 func (e *ears) open(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
-	session, err := e.connect(ctx)
+	session, err := e.connectAgain(ctx)
 	joined := make(chan struct{})
 	e.mu.Lock()
 	e.stop, e.joined, e.hears, e.news = stop, joined, err == nil, false
@@ -78,6 +79,25 @@ func (e *ears) close(context.Context) {
 	stop()
 	<-joined
 }
+
+// connectAgain is connect, unless a pooler was found in between a while ago.
+func (e *ears) connectAgain(ctx context.Context) (authority.Listener, error) {
+	e.mu.Lock()
+	deaf := e.deaf
+	e.mu.Unlock()
+	if !deaf.IsZero() && time.Since(deaf) < deafPause {
+		return nil, errDeaf
+	}
+	session, err := e.connect(ctx)
+	if isDeaf(err) {
+		e.mu.Lock()
+		e.deaf = time.Now()
+		e.mu.Unlock()
+	}
+	return session, err
+}
+
+func isDeaf(err error) bool { return errors.Is(err, errDeaf) || errors.Is(err, authority.ErrPooled) }
 
 // connect makes a session and sees that a ring sent through the pool reaches it.
 func (e *ears) connect(ctx context.Context) (authority.Listener, error) {
@@ -166,14 +186,14 @@ func (e *ears) listen(ctx context.Context, session authority.Listener, err error
 				wait = leastPause
 			}
 		}
-		if errors.Is(err, errDeaf) || errors.Is(err, authority.ErrPooled) {
+		if isDeaf(err) {
 			wait = deafPause
 		}
 		if !pause(ctx, wait) {
 			return
 		}
 		wait = min(2*wait, max(mostPause, wait))
-		if session, err = e.connect(ctx); err != nil {
+		if session, err = e.connectAgain(ctx); err != nil {
 			e.complain(ctx, err)
 			continue
 		}

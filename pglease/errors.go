@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/internal/authority"
 )
 
 // What a call may return, by situation. "Held" only ever means held: while the outcome of a
@@ -37,8 +38,9 @@ var (
 	ErrRequestSpent = errors.New("request id is spent")
 
 	// ErrStaleServer: the server that answered grants lower fences than this client has seen: an
-	// old primary that came back. Its grant was refused and given up; the caller has nothing.
-	ErrStaleServer = errors.New("server of an older generation")
+	// old primary that came back. Its grant was refused and given up; the caller has nothing. Its
+	// renewals are not believed either.
+	ErrStaleServer = authority.ErrStaleServer
 
 	// ErrQueueFull: as many wait as may, for the resource (Config.MaxWaiters) or in this client
 	// (Config.MaxWaiting). The caller has nothing and is not in line.

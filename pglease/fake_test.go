@@ -24,6 +24,8 @@ type fakeAuthority struct {
 	silent  bool          // calls block until their context ends
 	failing error         // calls fail at once
 	clock   time.Duration // the database's clock less ours
+	lag     time.Duration // replies to renewals are so long under way
+	hung    string        // renewals of this resource block until their context ends
 }
 
 type fakeRow struct {
@@ -95,10 +97,10 @@ func (f *fakeAuthority) Acquire(ctx context.Context, r authority.Request) (autho
 	f.fence++
 	token := mint.Token(r.Resource, f.fence, authority.ID{15: byte(f.fence), 14: byte(f.fence >> 8)}).(fence.Token)
 	f.rows[r.Resource] = &fakeRow{token: token, request: r.ID, owner: r.Owner, ttl: r.TTL, expires: time.Now().Add(r.TTL)}
-	return authority.Answer{Outcome: authority.Granted, Token: token, Owner: r.Owner, Remaining: r.TTL}, nil
+	return authority.Answer{Outcome: authority.Granted, Token: token, Owner: r.Owner, Remaining: r.TTL, DatabaseTime: time.Now().Add(f.clock)}, nil
 }
 
-func (f *fakeAuthority) Renew(ctx context.Context, leases []fence.Token) ([]authority.Renewal, error) {
+func (f *fakeAuthority) Renew(ctx context.Context, leases []fence.Token, _ int64) ([]authority.Renewal, error) {
 	if err := f.enter(ctx, "renew"); err != nil {
 		return nil, err
 	}
@@ -106,10 +108,21 @@ func (f *fakeAuthority) Renew(ctx context.Context, leases []fence.Token) ([]auth
 	defer f.mu.Unlock()
 	var renewed []authority.Renewal
 	for _, t := range leases {
+		if t.Resource() == f.hung {
+			f.mu.Unlock()
+			defer f.mu.Lock()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
 		if row := f.rows[t.Resource()]; row.current() && row.token == t {
 			row.expires = time.Now().Add(row.ttl)
 			renewed = append(renewed, authority.Renewal{Lease: t.LeaseID(), Remaining: row.ttl, DatabaseTime: time.Now().Add(f.clock)})
 		}
+	}
+	if lag := f.lag; lag > 0 {
+		f.mu.Unlock()
+		defer f.mu.Lock()
+		<-time.After(lag)
 	}
 	return renewed, nil
 }
@@ -134,7 +147,7 @@ func (f *fakeAuthority) Ends(ctx context.Context, leases []fence.Token) ([]autho
 	return ends, nil
 }
 
-func (f *fakeAuthority) Release(ctx context.Context, t fence.Token, _ string) (end authority.End, next authority.Handover, err error) {
+func (f *fakeAuthority) Release(ctx context.Context, t fence.Token, _ string, _ bool) (end authority.End, next authority.Handover, err error) {
 	if err := f.enter(ctx, "release"); err != nil {
 		return end, next, err
 	}
@@ -191,6 +204,10 @@ func (f *fakeAuthority) Watch(ctx context.Context, places []authority.Place) ([]
 		standings[i] = authority.Standing{Request: p.Request, InLine: true, First: true, Remaining: time.Minute}
 	}
 	return standings, nil
+}
+
+func (f *fakeAuthority) Ghosts(ctx context.Context, _ []authority.Handover) ([]fence.LeaseID, error) {
+	return nil, f.enter(ctx, "ghosts")
 }
 
 func (f *fakeAuthority) Beat(ctx context.Context, _ authority.ID, _ int64, _ time.Duration) error {

@@ -19,8 +19,9 @@ const batchSize = 500
 // due is a lease's place in the keeper's schedule.
 type due struct {
 	at    time.Time
-	index int // in the heap, from 1; 0 when it is not in it
-	tries int // failed attempts since the last success
+	index int  // in the heap, from 1; 0 when it is not in it
+	tries int  // failed attempts since the last success
+	kept  bool // counted by the keeper
 }
 
 // keeper renews the leases of one client: one goroutine, one connection, whatever their number.
@@ -28,26 +29,45 @@ type keeper struct {
 	auth   authority.Authority
 	config Config
 	events *events
-	heard  func(sent, database time.Time) // told of the database's clock in each reply
+	heard  func(sent, database time.Time) bool  // told of the database's clock in each reply; tells whether it was set forward
+	saw    func(fence int64) (generation int64) // told of the fences that the server grants now
 
 	wake   chan struct{} // an earlier lease than the one it waits for was added
 	joined chan struct{} // closed when the goroutine has ended
 
 	mu      sync.Mutex
 	heap    schedule
+	ttls    map[time.Duration]int // of the leases that are kept, with their numbers
 	running bool
 	stop    context.CancelFunc
 }
 
-func newKeeper(auth authority.Authority, config Config, e *events, heard func(sent, database time.Time)) *keeper {
-	return &keeper{auth: auth, config: config, events: e, heard: heard, wake: make(chan struct{}, 1), joined: make(chan struct{})}
+func newKeeper(c *Client) *keeper {
+	return &keeper{
+		auth: c.auth, config: c.config, events: c.events, heard: c.heard, saw: c.saw,
+		wake: make(chan struct{}, 1), joined: make(chan struct{}), ttls: map[time.Duration]int{},
+	}
 }
 
 // add schedules the first renewal, somewhere in the last third of the interval, so that leases
 // which were acquired together are not renewed together.
 func (k *keeper) add(l *Lease) {
 	first := l.timing.renewEvery - time.Duration(rand.Int64N(int64(l.timing.renewEvery)/3+1))
+	k.count(l)
 	k.schedule(l, min(first, l.Remaining()/3), 0) // much of the trust may be gone already
+	if l.State().Over() {                         // and was removed before it was added
+		k.remove(l)
+	}
+}
+
+// count takes the lease's TTL into account until it is removed.
+func (k *keeper) count(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !l.due.kept {
+		l.due.kept = true
+		k.ttls[l.timing.ttl]++
+	}
 }
 
 // schedule puts the lease's next renewal at a time from now.
@@ -78,6 +98,12 @@ func (k *keeper) schedule(l *Lease, after time.Duration, tries int) {
 func (k *keeper) remove(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if l.due.kept {
+		l.due.kept = false
+		if k.ttls[l.timing.ttl]--; k.ttls[l.timing.ttl] == 0 {
+			delete(k.ttls, l.timing.ttl)
+		}
+	}
 	if l.due.index != 0 {
 		heap.Remove(&k.heap, l.due.index-1)
 	}
@@ -143,7 +169,7 @@ func (k *keeper) renew(ctx context.Context, batch []*Lease) {
 	flight := make(chan struct{})
 	defer close(flight)
 	now := time.Now()
-	limit := now.Add(k.config.RequestTimeout)
+	limit := now.Add(min(k.config.RequestTimeout, k.patience()))
 	flying := batch[:0]
 	for _, l := range batch {
 		deadline, ok := l.takeOff(flight)
@@ -171,6 +197,18 @@ func (k *keeper) renew(ctx context.Context, batch []*Lease) {
 	}
 }
 
+// patience is how long one attempt may last for the sake of the leases that are not part of it: a
+// quarter of the shortest TTL, so that an attempt which hangs leaves each of them time for its own.
+func (k *keeper) patience() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	shortest := MaxTTL
+	for ttl := range k.ttls {
+		shortest = min(shortest, ttl)
+	}
+	return shortest / 4
+}
+
 func earliest(t time.Time, others ...time.Time) time.Time {
 	for _, other := range others {
 		if other.Before(t) {
@@ -183,25 +221,30 @@ func earliest(t time.Time, others ...time.Time) time.Time {
 // send renews and returns the leases that were left out, or all of them with the error.
 func (k *keeper) send(ctx context.Context, flying []*Lease) (left []*Lease, err error) {
 	sent := time.Now()
-	renewals, err := k.auth.Renew(ctx, tokens(flying))
+	renewals, err := k.auth.Renew(ctx, tokens(flying), k.saw(0))
 	if err != nil {
 		return flying, err
 	}
-	remaining := make(map[fence.LeaseID]time.Duration, len(renewals))
+	stepped := false
+	renewed := make(map[fence.LeaseID]authority.Renewal, len(renewals))
 	for i, r := range renewals {
-		remaining[r.Lease] = r.Remaining
+		renewed[r.Lease] = r
 		if i == 0 {
-			k.heard(sent, r.DatabaseTime) // before the leases of this batch are confirmed
+			stepped = k.heard(sent, r.DatabaseTime) // before the leases of this batch are confirmed
+			k.saw(r.Floor)
 		}
 	}
 	for _, l := range flying {
-		r, ok := remaining[l.token.LeaseID()]
+		r, ok := renewed[l.token.LeaseID()]
 		if !ok {
 			left = append(left, l)
 			continue
 		}
-		l.renewed(sent, r)
-		k.again(l, l.timing.renewEvery-time.Duration(rand.Int64N(int64(l.timing.renewEvery)/10+1)), 0)
+		next := l.timing.renewEvery - time.Duration(rand.Int64N(int64(l.timing.renewEvery)/10+1))
+		if l.renewed(confirmation{sent: sent, remaining: r.Remaining, awaited: r.Awaited, stepped: stepped}) {
+			next = 0
+		}
+		k.again(l, next, 0)
 	}
 	return left, nil
 }

@@ -28,6 +28,8 @@ type Lease struct {
 	timer    *time.Timer   // wakes the lease for its next transition
 	flight   chan struct{} // closed when the renewal under way has returned; nil when none is
 	inDoubt  bool          // the database's clock was set forward since the last renewal
+	doubted  time.Time     // when that was noticed
+	awaited  bool          // somebody waits for the resource, or is likely to
 	last     error         // the last renewal's failure, nil after a success
 	err      error         // why it is over
 	watchers map[*watcher]struct{}
@@ -217,23 +219,34 @@ func (l *Lease) pastMaxHold(now time.Time) bool {
 	return limit > 0 && now.Sub(l.since) >= limit
 }
 
-// renewed takes a confirmation into account: the lease had remaining left at some moment after
-// sent. A lease that is over stays over.
-func (l *Lease) renewed(sent time.Time, remaining time.Duration) {
+// renewed takes a confirmation into account, and tells whether the lease is still in doubt. A lease
+// that is over stays over.
+func (l *Lease) renewed(c confirmation) (inDoubt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	l.settle(now)
 	if l.state.Over() {
-		return
+		return false
 	}
 	l.client.events.emit(Event{
 		Kind: EventRenewed, Resource: l.token.Resource(), Owner: l.client.config.Owner, Fence: l.token.Fence(),
-		State: l.state, Duration: now.Sub(sent), Remaining: l.deadline.Sub(now),
+		State: l.state, Duration: now.Sub(c.sent), Remaining: l.deadline.Sub(now),
 	})
-	l.last, l.inDoubt = nil, false
-	l.deadline = sent.Add(l.timing.trust(remaining))
+	l.last, l.awaited = nil, c.awaited
+	l.inDoubt = l.inDoubt && !c.stepped && c.sent.Before(l.doubted)
+	l.deadline = c.sent.Add(l.timing.trust(c.remaining))
 	l.settle(now)
+	return l.inDoubt
+}
+
+// confirmation is what a renewal's reply says of a lease: at some moment after it was sent, so much
+// was left.
+type confirmation struct {
+	sent      time.Time
+	remaining time.Duration
+	awaited   bool // somebody waits for the resource
+	stepped   bool // this reply showed that the database's clock had been set, so it was made after that
 }
 
 // renewFailed remembers why, for the case that the trust runs out.

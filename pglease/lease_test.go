@@ -272,3 +272,16 @@ func TestStatesAreObservedInOrder(t *testing.T) {
 		t.Errorf("observed %v, want %v", seen, want)
 	}
 }
+
+// TestAnAttemptThatHangsCostsNoOtherItsLease: the keeper waits for the renewal of a long lease, while
+// a short one is due.
+func TestAnAttemptThatHangsCostsNoOtherItsLease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, pglease.Config{TTL: 5 * time.Minute, RequestTimeout: time.Minute}, func(t *testing.T, f *fakeAuthority, c *pglease.Client) {
+		long := acquire(t, c, "long")
+		short := acquire(t, c, "short", pglease.WithTTL(2*time.Second))
+		f.set(func(f *fakeAuthority) { f.hung = "long" })
+		<-long.Done()
+		wantState(t, short, pglease.Held)
+	})
+}

@@ -160,6 +160,44 @@ func TestFencesGrowThoughGrantsWereLost(t *testing.T) {
 	}
 }
 
+// TestAnOldPrimaryRenewsNothing: it has the lease's row, and comes back while the new one is away. What
+// it says of the lease is not believed: the new primary may have granted the resource to another.
+func TestAnOldPrimaryRenewsNothing(t *testing.T) {
+	t.Parallel()
+	servers := newPair(t)
+	client, events := observed(t, poolOf(t, servers.url, nil), pglease.Config{TTL: time.Minute, RenewEvery: 200 * time.Millisecond})
+	lease := acquire(t, client, "r")
+	servers.replicated(t)
+	servers.fail(t)
+	events.more(t, pglease.EventRenewed, 2) // by the new primary
+	if err := servers.standby.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := servers.primary.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused := func() (n int) {
+		failed, _ := events.of(pglease.EventRenewError)
+		for _, e := range failed {
+			if errors.Is(e.Err, pglease.ErrStaleServer) {
+				n++
+			}
+		}
+		return n
+	}
+	renewed, _ := events.of(pglease.EventRenewed)
+	for refused() < 3 {
+		events.more(t, pglease.EventRenewError, 1)
+	}
+	if again, _ := events.of(pglease.EventRenewed); len(again) != len(renewed) {
+		t.Errorf("%d renewals at the old primary", len(again)-len(renewed))
+	}
+	if r := readRow(t, poolOf(t, servers.primary.URL(), nil), "r"); !r.current {
+		t.Errorf("the old primary has %+v", r)
+	}
+	wantState(t, lease, pglease.Held) // by what the new one promised, until that runs out
+}
+
 // cutOff stops the process that sends to the standby. Stopping the receiver would not do: what was
 // sent lies in the kernel's buffers.
 func (p pair) cutOff(t *testing.T) {
