@@ -3,6 +3,7 @@ package pglease_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,13 +108,13 @@ func (f *fakeAuthority) Renew(ctx context.Context, leases []fence.Token, _ int64
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var renewed []authority.Renewal
+	if slices.ContainsFunc(leases, func(t fence.Token) bool { return t.Resource() == f.hung }) {
+		f.mu.Unlock()
+		defer f.mu.Lock()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	for _, t := range leases {
-		if t.Resource() == f.hung {
-			f.mu.Unlock()
-			defer f.mu.Lock()
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
 		if row := f.rows[t.Resource()]; row.current() && row.token == t {
 			row.expires = time.Now().Add(row.ttl)
 			renewed = append(renewed, authority.Renewal{Lease: t.LeaseID(), Remaining: row.ttl, DatabaseTime: time.Now().Add(f.clock)})

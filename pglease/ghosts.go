@@ -123,7 +123,8 @@ func (g *ghosts) due() []*handed {
 	defer g.mu.Unlock()
 	var asked []*handed
 	for resource, h := range g.watched {
-		if h.looks++; h.looks > ghostLooks && h.gone == 0 {
+		h.looks++
+		if h.looks > ghostLooks && h.gone == 0 {
 			delete(g.watched, resource)
 			continue
 		}

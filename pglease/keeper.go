@@ -100,7 +100,8 @@ func (k *keeper) remove(l *Lease) {
 	defer k.mu.Unlock()
 	if l.due.kept {
 		l.due.kept = false
-		if k.ttls[l.timing.ttl]--; k.ttls[l.timing.ttl] == 0 {
+		k.ttls[l.timing.ttl]--
+		if k.ttls[l.timing.ttl] == 0 {
 			delete(k.ttls, l.timing.ttl)
 		}
 	}

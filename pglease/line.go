@@ -205,7 +205,7 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 		if err := l.client.auth.Ring(ctx, next.Client, next.Ticket); err != nil {
 			l.client.config.Logger.Warn("a waiter could not be told; it will look by itself", "err", err)
 		}
-		l.ghosts.watch(next)
+		l.ghosts.watch(next) //nolint:contextcheck // what it starts outlives this call
 		return
 	}
 	l.mu.Lock()

@@ -16,7 +16,7 @@ import (
 // ID is a UUID that names a request.
 type ID = [16]byte
 
-// ErrStaleServer: a server of an older generation than is known to the client.
+// ErrStaleServer is of a server of an older generation than is known to the client.
 var ErrStaleServer = errors.New("server of an older generation")
 
 // Generation is the part of a fence that a failover or an adoption raises; below it are milliseconds.

@@ -2,6 +2,7 @@ package authority_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -114,6 +115,13 @@ func lockDelayed(b bench) {
 	b.expire("r")
 }
 
+// lease is the current or last lease of a resource.
+func (b bench) lease(resource string) (id string) {
+	b.Helper()
+	b.query("SELECT lease_id::text FROM pglease.resource_lease WHERE resource_id = $1", []any{resource}, &id)
+	return id
+}
+
 func (b bench) abandon(resource string, request byte) {
 	b.Helper()
 	if _, err := b.Abandon(b.Context(), resource, authority.ID{0: request}); err != nil {
@@ -134,7 +142,7 @@ func TestALockedRowIsNotWaitedFor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer tx.Rollback(t.Context()) //nolint:errcheck // end of the test
+			defer tx.Rollback(t.Context())
 			if _, err := tx.Exec(t.Context(), "SELECT FROM pglease.resource_lease "+lock); err != nil {
 				t.Fatal(err)
 			}
@@ -209,7 +217,8 @@ func TestTheSearchOfALineBeginsAfterTheServed(t *testing.T) {
 	served := func(want int64) {
 		t.Helper()
 		var got int64
-		if b.query("SELECT served FROM pglease.resource_lease", nil, &got); got != want {
+		b.query("SELECT served FROM pglease.resource_lease", nil, &got)
+		if got != want {
 			t.Errorf("served up to %d, want %d", got, want)
 		}
 	}
@@ -273,12 +282,15 @@ func TestEveryGrantWaitsForAGuard(t *testing.T) {
 		}
 		return b.Beat(ctx, joined.Client, 0, time.Minute)
 	}
-	expired := func(_ context.Context, b bench) error { b.expire("r"); return nil }
+	expire := func(ctx context.Context, b bench) error {
+		_, err := b.pool.Exec(ctx, "UPDATE pglease.resource_lease SET expires_at = clock_timestamp()")
+		return err
+	}
 	for name, c := range map[string]struct {
 		prepare func(context.Context, bench) error
 		grant   func(context.Context, bench, fence.Token) error
 	}{
-		"acquire": {expired, func(ctx context.Context, b bench, _ fence.Token) error { _, err := b.Acquire(ctx, next); return err }},
+		"acquire": {expire, func(ctx context.Context, b bench, _ fence.Token) error { _, err := b.Acquire(ctx, next); return err }},
 		"acquire what was broken": {
 			func(ctx context.Context, b bench) error {
 				_, err := b.pool.Exec(ctx, "UPDATE pglease.resource_lease SET ended_at = clock_timestamp()")
@@ -291,12 +303,10 @@ func TestEveryGrantWaitsForAGuard(t *testing.T) {
 				return err
 			},
 		},
-		"join": {expired, func(ctx context.Context, b bench, _ fence.Token) error { _, err := b.Join(ctx, joined); return err }},
+		"join": {expire, func(ctx context.Context, b bench, _ fence.Token) error { _, err := b.Join(ctx, joined); return err }},
 		"promote": {
 			func(ctx context.Context, b bench) error {
-				err := inLine(ctx, b)
-				b.expire("r")
-				return err
+				return errors.Join(inLine(ctx, b), expire(ctx, b))
 			},
 			func(ctx context.Context, b bench, _ fence.Token) error { _, err := b.Promote(ctx, "r"); return err },
 		},
@@ -322,8 +332,7 @@ func TestEveryGrantWaitsForAGuard(t *testing.T) {
 			limited, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			_ = c.grant(limited, b, held) // refused, or it waits until the context ends
-			var current string
-			if b.query("SELECT lease_id::text FROM pglease.resource_lease", nil, &current); current != held.LeaseID().String() {
+			if b.lease("r") != held.LeaseID().String() {
 				t.Error("granted under a guard")
 			}
 			if err := tx.Commit(t.Context()); err != nil {
@@ -332,7 +341,7 @@ func TestEveryGrantWaitsForAGuard(t *testing.T) {
 			if err := c.grant(t.Context(), b, held); err != nil {
 				t.Error(err)
 			}
-			if b.query("SELECT lease_id::text FROM pglease.resource_lease", nil, &current); current == held.LeaseID().String() {
+			if b.lease("r") == held.LeaseID().String() {
 				t.Error("not granted after the guard either: the test shows nothing")
 			}
 		})
