@@ -74,61 +74,50 @@ WITH mine AS MATERIALIZED (
            n.lock_delay::interval AS lock_delay, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
     FROM mine AS m CROSS JOIN LATERAL /*schema.*/lease_next(m.resource_id, m.served, $3::text) AS n
     WHERE m.waiting > 0
-), handed AS (
+), changed AS (
     UPDATE /*schema.*/resource_lease AS l
-    SET owner_id    = h.owner_id,
-        lease_id    = gen_random_uuid(),
-        request_id  = h.request_id,
-        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
-        acquired_at = clock_timestamp(),
-        expires_at  = clock_timestamp() + h.ttl,
-        ttl         = h.ttl,
-        lock_delay  = h.lock_delay,
-        ticket      = h.ticket,
-        waiting     = l.waiting - h.dropped,
-        served      = h.served
-    FROM head AS h
-    WHERE l.resource_id = h.resource_id AND h.granted
-    RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining, l.acquired_at
-), ended AS (
-    UPDATE /*schema.*/resource_lease AS l
-    SET ended_at = CASE WHEN $3::text = '' OR h.ticket IS NOT NULL THEN least(clock_timestamp(), l.expires_at) END,
-        waiting  = l.waiting - coalesce(h.dropped, 0),
-        served   = coalesce(h.served, l.served)
+    SET owner_id    = CASE WHEN h.granted THEN h.owner_id ELSE l.owner_id END,
+        lease_id    = CASE WHEN h.granted THEN gen_random_uuid() ELSE l.lease_id END,
+        request_id  = CASE WHEN h.granted THEN h.request_id ELSE l.request_id END,
+        fence       = CASE WHEN h.granted THEN greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)) ELSE l.fence END,
+        acquired_at = CASE WHEN h.granted THEN clock_timestamp() ELSE l.acquired_at END,
+        expires_at  = CASE WHEN h.granted THEN clock_timestamp() + h.ttl ELSE l.expires_at END,
+        ttl         = CASE WHEN h.granted THEN h.ttl ELSE l.ttl END,
+        lock_delay  = CASE WHEN h.granted THEN h.lock_delay ELSE l.lock_delay END,
+        ticket      = CASE WHEN h.granted THEN h.ticket ELSE l.ticket END,
+        ended_at    = CASE WHEN h.granted THEN NULL
+                           WHEN $3::text = '' OR h.ticket IS NOT NULL THEN least(clock_timestamp(), l.expires_at) END,
+        waiting     = l.waiting - coalesce(h.dropped, 0),
+        served      = coalesce(h.served, l.served)
     FROM mine AS m LEFT JOIN head AS h ON true
-    WHERE l.resource_id = m.resource_id AND NOT coalesce(h.granted, false)
-    RETURNING l.ended_at
-), over AS (
-    SELECT least(d.acquired_at, m.expires_at) AS ended_at FROM handed AS d, mine AS m
-    UNION ALL
-    SELECT e.ended_at FROM ended AS e WHERE e.ended_at IS NOT NULL
+    WHERE l.resource_id = m.resource_id
+    RETURNING coalesce(h.granted, false) AS granted, h.client_id, h.request_id, h.ticket, l.lease_id, l.fence,
+              (l.expires_at - clock_timestamp())::interval AS remaining,
+              CASE WHEN h.granted THEN least(l.acquired_at, m.expires_at) ELSE l.ended_at END AS over_at
 ), recorded AS (
     INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
-    SELECT m.resource_id, m.fence, m.owner_id, m.lease_id, m.request_id, m.acquired_at, m.expires_at, o.ended_at,
-           CASE WHEN o.ended_at < m.expires_at THEN 'released' ELSE 'expired' END, m.ticket
-    FROM mine AS m, over AS o
-    WHERE (SELECT i.history FROM /*schema.*/installation AS i)
+    SELECT m.resource_id, m.fence, m.owner_id, m.lease_id, m.request_id, m.acquired_at, m.expires_at, c.over_at,
+           CASE WHEN c.over_at < m.expires_at THEN 'released' ELSE 'expired' END, m.ticket
+    FROM mine AS m, changed AS c
+    WHERE c.over_at IS NOT NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
 )
-SELECT (CASE WHEN d.lease_id IS NOT NULL THEN 'handed_over'
-             WHEN o.ended_at IS NULL THEN 'alone'
-             WHEN h.ticket IS NOT NULL THEN 'rung'
+SELECT (CASE WHEN c.granted THEN 'handed_over'
+             WHEN c.over_at IS NULL THEN 'alone'
+             WHEN c.ticket IS NOT NULL THEN 'rung'
              ELSE 'released' END)::text AS outcome,
-       (o.ended_at < m.expires_at OR o.ended_at IS NULL)::boolean AS in_time,
-       coalesce(h.client_id, m.lease_id)::uuid AS client_id,
-       coalesce(h.request_id, m.lease_id)::uuid AS request_id,
-       coalesce(h.ticket, 0)::bigint AS ticket,
-       coalesce(d.lease_id, m.lease_id)::uuid AS next_lease_id,
-       coalesce(d.fence, 0)::bigint AS next_fence,
-       coalesce(d.remaining, interval '0')::interval AS next_remaining,
+       coalesce(c.over_at < m.expires_at, true)::boolean AS in_time,
+       coalesce(c.client_id, m.lease_id)::uuid AS client_id,
+       coalesce(c.request_id, m.lease_id)::uuid AS request_id,
+       coalesce(c.ticket, 0)::bigint AS ticket,
+       c.lease_id::uuid AS next_lease_id,
+       c.fence::bigint AS next_fence,
+       c.remaining::interval AS next_remaining,
        clock_timestamp()::timestamptz AS database_time,
        (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
              THEN set_config('synchronous_commit', 'on', true)
              ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
-FROM mine AS m
-LEFT JOIN head AS h ON true
-LEFT JOIN handed AS d ON true
-LEFT JOIN over AS o ON true
+FROM mine AS m, changed AS c
 `
 
 type ReleaseParams struct {
