@@ -36,19 +36,25 @@ func faulty(t *testing.T, config pglease.Config) (*pglease.Client, *pgleasetest.
 
 func TestALostReplyToAnAcquireIsResolved_U1(t *testing.T) {
 	t.Parallel()
-	client, faults, pool := faulty(t, pglease.Config{})
-	lost := faults.LoseNextReply(statement("Acquire"))
-	lease := acquire(t, client, "r")
-	<-lost.Done()
-	if r := readRow(t, pool, "r"); !r.current || r.fence != lease.Token().Fence() || r.lease != lease.Token().LeaseID().String() {
-		t.Errorf("handle %v, row %+v", lease.Token(), r)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var grants int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pglease.lease_history").Scan(&grants); err != nil || grants != 1 {
-		t.Errorf("%d grants, %v; want one increment only", grants, err)
+	for name, before := range map[string]int{"Acquire": 0, "AcquireFree": 1} { // the tenures before
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, faults, pool := faulty(t, pglease.Config{})
+			for range before {
+				release(t, acquire(t, client, "r"))
+			}
+			lost := faults.LoseNextReply(statement(name))
+			lease := acquire(t, client, "r")
+			<-lost.Done()
+			if r := readRow(t, pool, "r"); !r.current || r.fence != lease.Token().Fence() || r.lease != lease.Token().LeaseID().String() {
+				t.Errorf("handle %v, row %+v", lease.Token(), r)
+			}
+			release(t, lease)
+			var grants int
+			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pglease.lease_history").Scan(&grants); err != nil || grants != before+1 {
+				t.Errorf("%d grants, %v; want one increment only", grants-before, err)
+			}
+		})
 	}
 }
 
@@ -107,7 +113,7 @@ func TestReleaseAfterALostReply_U3(t *testing.T) {
 	t.Parallel()
 	client, faults, pool := faulty(t, pglease.Config{})
 	lease := acquire(t, client, "r")
-	faults.LoseNextReply(statement("Release"))
+	faults.LoseNextReply(statement("ReleaseUnawaited"))
 	if err := lease.Release(t.Context()); err == nil || errors.Is(err, pglease.ErrLost) {
 		t.Errorf("Release with a lost reply: %v, want an open outcome", err)
 	}
