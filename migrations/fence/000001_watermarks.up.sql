@@ -98,26 +98,39 @@ CREATE TRIGGER rejection_never_truncated BEFORE TRUNCATE ON /*schema.*/fence_rej
 EXECUTE FUNCTION /*schema.*/fence_refuse_change();
 
 -- The trigger of a fenced table. Its conditions are in the WHEN clauses, so it runs for what is to
--- be refused alone. Arguments: key column, fence column.
+-- be refused alone. Arguments: key column, fence column, lease column or ''.
 CREATE FUNCTION /*schema.*/fence_refuse_stale() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    key_is  text := to_jsonb(OLD) ->> TG_ARGV[0];
-    stored  text := to_jsonb(OLD) ->> TG_ARGV[1];
-    carried text;
+    stored  jsonb := to_jsonb(OLD);
+    carried jsonb := to_jsonb(NEW);
+    place   text  := format('%s.%s', TG_TABLE_SCHEMA, TG_TABLE_NAME);
+    named   text  := stored ->> TG_ARGV[0];
+    greatest_fence bigint;
+    fence          bigint;
+    greatest_lease text := stored ->> TG_ARGV[2];
+    lease          text := carried ->> TG_ARGV[2];
 BEGIN
-    IF TG_OP = 'DELETE' THEN
-        RAISE EXCEPTION 'DELETE is refused on %.%: the watermark of % would be lost', TG_TABLE_SCHEMA, TG_TABLE_NAME, key_is
+    IF NOT (stored ? TG_ARGV[0] AND stored ? TG_ARGV[1] AND (TG_ARGV[2] = '' OR stored ? TG_ARGV[2])) THEN
+        RAISE EXCEPTION '% is refused on %: a column that fence_table was given has another name now', TG_OP, place
             USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA,
-                  HINT = 'Mark the row as deleted, or fence the table with allow_delete => true.';
-    ELSIF to_jsonb(NEW) ->> TG_ARGV[0] IS DISTINCT FROM key_is THEN
-        RAISE EXCEPTION 'the key of a row of %.% may not change: % would lose its watermark', TG_TABLE_SCHEMA, TG_TABLE_NAME, key_is
-            USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA, COLUMN = TG_ARGV[0];
+                  HINT = 'Call fence_table again, with the names of today.';
+    ELSIF TG_OP = 'DELETE' THEN
+        RAISE EXCEPTION 'DELETE is refused on %: the watermark of % would be lost', place, named
+            USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA,
+                  HINT = 'Mark the row as deleted, or fence the table with allow_delete => true. To Postgres, moving a row to another partition is a DELETE too.';
     END IF;
-    carried := coalesce(to_jsonb(NEW) ->> TG_ARGV[1], '0');
-    RAISE EXCEPTION 'stale owner: % of %.% has accepted fence %, this write carries %', key_is, TG_TABLE_SCHEMA, TG_TABLE_NAME, stored, carried
-        USING ERRCODE = 'PGF01', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA, COLUMN = TG_ARGV[1],
-              DETAIL = jsonb_build_object('key', key_is, 'fence', carried::bigint, 'greatest_fence', stored::bigint)::text,
-              HINT = 'The lease of this writer is over: another owner has written since.';
+    greatest_fence := stored ->> TG_ARGV[1];
+    fence := coalesce(carried ->> TG_ARGV[1], '0');
+    IF fence < greatest_fence OR (fence = greatest_fence AND lease IS DISTINCT FROM greatest_lease) THEN
+        RAISE EXCEPTION 'stale owner: % of % has accepted fence %, this write carries %', named, place,
+            concat_ws(' of lease ', greatest_fence, greatest_lease), concat_ws(' of lease ', fence, lease)
+            USING ERRCODE = 'PGF01', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA, COLUMN = TG_ARGV[1],
+                  DETAIL = jsonb_build_object('key', named, 'fence', fence, 'lease_id', lease,
+                                              'greatest_fence', greatest_fence, 'greatest_lease_id', greatest_lease)::text,
+                  HINT = 'The lease of this writer is over: another owner has written since.';
+    END IF;
+    RAISE EXCEPTION 'the key of a row of % may not change: % would lose its watermark', place, named
+        USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA, COLUMN = TG_ARGV[0];
 END
 $$;
 
@@ -128,17 +141,52 @@ BEGIN
 END
 $$;
 
+-- A table, its partitions and the tables that inherit from it, each with what its triggers are to be.
+-- A partition gets the triggers for rows from its parent, and has none of its own; TRUNCATE must be
+-- refused on each.
+CREATE FUNCTION /*schema.*/fence_family(fenced regclass) RETURNS TABLE (member regclass, rows_too boolean) STABLE LANGUAGE sql AS $$
+    WITH RECURSIVE family AS (
+        SELECT c.oid, true AS rows_too FROM pg_catalog.pg_class AS c WHERE c.oid = fenced
+        UNION
+        SELECT c.oid, NOT c.relispartition
+        FROM family AS f
+        JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.oid
+        JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
+    )
+    SELECT f.oid::regclass, f.rows_too FROM family AS f
+$$;
+
 CREATE FUNCTION /*schema.*/unfence_table(fenced regclass) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    member   regclass;
+    rows_too boolean;
 BEGIN
-    EXECUTE format('DROP TRIGGER IF EXISTS pglease_fence ON %s', fenced);
-    EXECUTE format('DROP TRIGGER IF EXISTS pglease_fence_delete ON %s', fenced);
-    EXECUTE format('DROP TRIGGER IF EXISTS pglease_fence_truncate ON %s', fenced);
+    FOR member, rows_too IN SELECT f.member, f.rows_too FROM /*schema.*/fence_family(fenced) AS f LOOP
+        EXECUTE format('DROP TRIGGER IF EXISTS pglease_fence_truncate ON %s', member);
+        CONTINUE WHEN NOT rows_too;
+        EXECUTE format('DROP TRIGGER IF EXISTS pglease_fence ON %s', member);
+        EXECUTE format('DROP TRIGGER IF EXISTS pglease_fence_move ON %s', member);
+        EXECUTE format('DROP TRIGGER IF EXISTS pglease_fence_delete ON %s', member);
+    END LOOP;
 END
 $$;
-COMMENT ON FUNCTION /*schema.*/unfence_table(regclass) IS 'Takes the triggers of fence_table off a table.';
+COMMENT ON FUNCTION /*schema.*/unfence_table(regclass) IS 'Takes the triggers of fence_table off a table, its partitions and the tables that inherit from it.';
+
+-- Text would be compared letter by letter, and a numeric can be NaN, which is above all numbers.
+CREATE FUNCTION /*schema.*/fence_check_column(fenced regclass, given name, wanted regtype) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    found regtype := (SELECT a.atttypid FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = fenced AND a.attname = given);
+BEGIN
+    IF found <> wanted THEN
+        RAISE EXCEPTION 'column % of % is %, and must be %', given, fenced, found, wanted USING ERRCODE = 'datatype_mismatch';
+    END IF;
+END
+$$;
 
 -- The triggers are AFTER triggers, because they then see what the table's own triggers have made
--- of the row. A NULL fence is that of a row which no owner has written yet.
+-- of the row. An UPDATE that moves a row to another partition runs no AFTER UPDATE trigger, so a
+-- partitioned table has the check before it too. A NULL fence is that of a row which no owner has
+-- written yet.
 CREATE FUNCTION /*schema.*/fence_table(fenced regclass, key_column name, fence_column name,
                                        lease_column name DEFAULT NULL, allow_delete boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -147,19 +195,34 @@ DECLARE
     home  text := (SELECT n.nspname FROM pg_catalog.pg_type AS t JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace
                    WHERE t.oid = pg_typeof(NULL::/*schema.*/fence_watermark));
     stale text := format('OLD.%1$I IS NOT NULL AND (NEW.%1$I IS NULL OR NEW.%1$I < OLD.%1$I)', fence_column);
+    call  text := format('EXECUTE FUNCTION %I.fence_refuse_stale(%L, %L, %L)', home, key_column, fence_column, coalesce(lease_column, ''));
+    member   regclass;
+    rows_too boolean;
 BEGIN
+    IF fenced IS NULL THEN -- as from to_regclass, of a table that is not there
+        RAISE EXCEPTION 'there is no such table' USING ERRCODE = 'undefined_table';
+    END IF;
+    PERFORM /*schema.*/fence_check_column(fenced, fence_column, 'bigint');
     IF lease_column IS NOT NULL THEN
+        PERFORM /*schema.*/fence_check_column(fenced, lease_column, 'uuid');
         stale := stale || format(' OR NEW.%1$I = OLD.%1$I AND NEW.%2$I IS DISTINCT FROM OLD.%2$I', fence_column, lease_column);
     END IF;
+    stale := stale || format(' OR NEW.%1$I IS DISTINCT FROM OLD.%1$I', key_column);
     PERFORM /*schema.*/unfence_table(fenced);
-    EXECUTE format('CREATE TRIGGER pglease_fence AFTER UPDATE ON %1$s FOR EACH ROW WHEN (%2$s OR NEW.%3$I IS DISTINCT FROM OLD.%3$I)
-                    EXECUTE FUNCTION %5$I.fence_refuse_stale(%3$L, %4$L)', fenced, stale, key_column, fence_column, home);
-    IF NOT allow_delete THEN
-        EXECUTE format('CREATE TRIGGER pglease_fence_delete AFTER DELETE ON %1$s FOR EACH ROW WHEN (OLD.%3$I IS NOT NULL)
-                        EXECUTE FUNCTION %4$I.fence_refuse_stale(%2$L, %3$L)', fenced, key_column, fence_column, home);
-        EXECUTE format('CREATE TRIGGER pglease_fence_truncate BEFORE TRUNCATE ON %1$s FOR EACH STATEMENT
-                        EXECUTE FUNCTION %2$I.fence_refuse_truncate()', fenced, home);
-    END IF;
+    FOR member, rows_too IN SELECT f.member, f.rows_too FROM /*schema.*/fence_family(fenced) AS f LOOP
+        IF NOT allow_delete THEN
+            EXECUTE format('CREATE TRIGGER pglease_fence_truncate BEFORE TRUNCATE ON %s FOR EACH STATEMENT
+                            EXECUTE FUNCTION %I.fence_refuse_truncate()', member, home);
+        END IF;
+        CONTINUE WHEN NOT rows_too;
+        EXECUTE format('CREATE TRIGGER pglease_fence AFTER UPDATE ON %s FOR EACH ROW WHEN (%s) %s', member, stale, call);
+        IF (SELECT c.relkind = 'p' FROM pg_catalog.pg_class AS c WHERE c.oid = member) THEN
+            EXECUTE format('CREATE TRIGGER pglease_fence_move BEFORE UPDATE ON %s FOR EACH ROW WHEN (%s) %s', member, stale, call);
+        END IF;
+        IF NOT allow_delete THEN
+            EXECUTE format('CREATE TRIGGER pglease_fence_delete AFTER DELETE ON %s FOR EACH ROW WHEN (OLD.%I IS NOT NULL) %s', member, fence_column, call);
+        END IF;
+    END LOOP;
 END
 $$;
 COMMENT ON FUNCTION /*schema.*/fence_table(regclass, name, name, name, boolean) IS 'Holds every writer of a table to fences: an UPDATE that lowers the fence of a row fails with PGF01. Calling it again replaces what it did before.';

@@ -108,16 +108,21 @@ func AsStale(err error) *StaleError {
 		return nil
 	}
 	var detail struct {
-		Key           string `json:"key"`
-		Fence         int64  `json:"fence"`
-		GreatestFence int64  `json:"greatest_fence"`
+		Key             string `json:"key"`
+		Fence           int64  `json:"fence"`
+		LeaseID         string `json:"lease_id"`
+		GreatestFence   int64  `json:"greatest_fence"`
+		GreatestLeaseID string `json:"greatest_lease_id"`
 	}
 	if json.Unmarshal([]byte(pg.Detail), &detail) != nil {
 		return nil
 	}
+	// A lease column may be empty, and a table need not have one: the id is then the zero one.
+	lease, _ := parseLeaseID(detail.LeaseID)
+	greatest, _ := parseLeaseID(detail.GreatestLeaseID)
 	return &StaleError{
-		Resource: detail.Key, Table: pg.SchemaName + "." + pg.TableName,
-		Fence: detail.Fence, GreatestFence: detail.GreatestFence, rejection: newID(),
+		Resource: detail.Key, Table: pg.SchemaName + "." + pg.TableName, Fence: detail.Fence, LeaseID: lease,
+		GreatestFence: detail.GreatestFence, GreatestLeaseID: greatest, rejection: newID(),
 	}
 }
 
