@@ -342,7 +342,7 @@ func TestGuardBoundsTheTransaction(t *testing.T) {
 		}
 	}
 	var after string
-	if err := pool.QueryRow(t.Context(), `SELECT current_setting('lock_timeout') || current_setting('idle_in_transaction_session_timeout')`).Scan(&after); err != nil || after != "00" {
+	if err := pool.QueryRow(t.Context(), `SELECT current_setting('lock_timeout') || current_setting('idle_in_transaction_session_timeout') || current_setting('tcp_user_timeout')`).Scan(&after); err != nil || after != "000" {
 		t.Errorf("the session is left with %s, %v", after, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // errNotYours keeps the function that was given a guarded transaction from ending it without the
 // last check.
-var errNotYours = errors.New("pglease: GuardedTx ends the transaction itself")
+var errNotYours = errors.New("GuardedTx ends the transaction itself, and the function tried to or did")
 
 // guardedTx is the transaction that GuardedTx hands on, or a savepoint in it: each statement first
 // asks whether the lease is still to be trusted.
@@ -31,9 +31,11 @@ func (t guardedTx) Commit(ctx context.Context) error {
 }
 
 // Rollback implements pgx.Tx for savepoints. The bounds that were set since the savepoint go with
-// it, so the next statement sets them anew; the row was locked before it and stays so.
+// it, so the next statement sets them anew; the row was locked before it and stays so. What was to be
+// rolled back as a whole is never committed, though few look at this error.
 func (t guardedTx) Rollback(ctx context.Context) error {
 	if t.top {
+		t.guard.givenUp = true
 		return errNotYours
 	}
 	t.guard.bounded = time.Time{}
@@ -89,7 +91,32 @@ func (t guardedTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns [
 	if err := t.guard.ready(ctx); err != nil {
 		return 0, err
 	}
+	if t.guard.lease != nil {
+		rows = &guardedRows{CopyFromSource: rows, lease: t.guard.lease}
+	}
 	return t.Tx.CopyFrom(ctx, table, columns, rows)
+}
+
+// guardedRows end a COPY at the loss of the lease: its source may take as long as it likes.
+type guardedRows struct {
+	pgx.CopyFromSource
+	lease *Lease
+	loss  error
+}
+
+// Next implements pgx.CopyFromSource.
+func (r *guardedRows) Next() bool {
+	more := r.CopyFromSource.Next()
+	r.loss = r.lease.Err()
+	return more && r.loss == nil
+}
+
+// Err implements pgx.CopyFromSource.
+func (r *guardedRows) Err() error {
+	if r.loss != nil {
+		return r.loss
+	}
+	return r.CopyFromSource.Err()
 }
 
 // failedRows are the rows of a statement that was not sent.

@@ -25,10 +25,14 @@ const boundEvery = 500 * time.Millisecond
 // COMMITTED unless [GuardTxOptions] says otherwise; at REPEATABLE READ all that fn reads is of the
 // one snapshot in which the guard saw the lease.
 //
-// fn must not commit or roll back. Each statement it sends first asks whether the lease is still
-// trusted here, and about twice a second the guard is renewed before it. If this process stops in
-// the middle, Postgres ends the transaction by the time that the lease would have ended, give or
-// take a second and the running time of a statement under way.
+// Each statement that fn sends first asks whether the lease is still trusted here, and about twice a
+// second the guard is renewed before it. If this process stops in the middle, Postgres ends the
+// transaction by the time that the lease would have ended, give or take a second and the running
+// time of a statement under way. A COPY is under way until its source is at its end; each of its rows
+// asks the lease too, but for a process that stops in the middle of one Postgres waits without bound.
+//
+// fn must not commit or roll back, by SQL neither: that is an error, after which no statement of fn
+// is sent any more. What a COMMIT of its own has committed stays so.
 //
 // The error is nil when the transaction was committed. Otherwise it is fn's, or matches ErrLost,
 // and nothing was committed; or it matches ErrUnknownOutcome: the commit was sent, its reply was
@@ -63,6 +67,9 @@ func guarded(ctx context.Context, pool *pgxpool.Pool, g *txGuard, fn func(pgx.Tx
 	if err := fn(guardedTx{Tx: g.tx, guard: g, top: true}); err != nil {
 		return g.withLoss(err)
 	}
+	if g.givenUp {
+		return guardError(g.token, errNotYours)
+	}
 	if err := g.last(ctx); err != nil {
 		return guardError(g.token, g.withLoss(err))
 	}
@@ -76,16 +83,32 @@ type txGuard struct {
 	lease   *Lease // nil where only its token is known
 	options guardOptions
 
+	givenUp bool      // the function called Rollback
+	closed  bool      // ended here: the connection may be another's
 	bounded time.Time // when the bounds were set last
 	until   time.Time // the lease is trusted until then, where only its token is known
 }
 
-// readCommitted tells that a second look at the lease sees its renewals.
-func (g *txGuard) readCommitted() bool { return g.options.tx.IsoLevel == pgx.ReadCommitted }
+// readCommitted tells that a second look at the lease sees its renewals. To Postgres READ UNCOMMITTED
+// is the same.
+func (g *txGuard) readCommitted() bool {
+	return g.options.tx.IsoLevel == pgx.ReadCommitted || g.options.tx.IsoLevel == pgx.ReadUncommitted
+}
+
+// ended tells that the transaction is over, which the server says with each answer: what is sent
+// after that would be committed by itself. It asks no connection that waits for an answer.
+func (g *txGuard) ended() bool {
+	if g.tx == nil || g.closed || g.tx.Conn().IsClosed() {
+		return false // not begun; or the next statement says so
+	}
+	return g.tx.Conn().PgConn().TxStatus() == 'I'
+}
 
 // trusted asks without a round trip.
 func (g *txGuard) trusted() error {
 	switch {
+	case g.ended():
+		return errNotYours
 	case g.lease != nil:
 		return g.lease.Err()
 	case !g.until.IsZero() && !time.Now().Before(g.until):
@@ -116,6 +139,9 @@ func (g *txGuard) ready(ctx context.Context) error {
 // last asks the database again where that can see anything new. Under a snapshot it cannot, and
 // need not: the row is locked, so there is no other owner; what remains is the time.
 func (g *txGuard) last(ctx context.Context) error {
+	if g.ended() {
+		return errNotYours
+	}
 	if g.readCommitted() && (g.lease == nil || g.lease.Err() == nil) {
 		return g.guard(ctx)
 	}
@@ -156,6 +182,7 @@ func (g *txGuard) commit(ctx context.Context) error {
 }
 
 func (g *txGuard) rollback(ctx context.Context) {
+	g.closed = true
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
 	defer cancel()
 	_ = g.tx.Rollback(ctx)

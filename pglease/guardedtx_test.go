@@ -158,7 +158,7 @@ func TestGuardedTxIsATransaction(t *testing.T) {
 	pool, a, _ := guardSetUp(t)
 	lease := acquire(t, a, "r")
 	err := pglease.GuardedTx(t.Context(), pool, lease, func(tx pgx.Tx) error {
-		if tx.Commit(t.Context()) == nil || tx.Rollback(t.Context()) == nil {
+		if tx.Commit(t.Context()) == nil {
 			t.Error("ended from within")
 		}
 		undone := errors.New("undone")

@@ -10,7 +10,9 @@
 --
 -- It also bounds the transaction by what the lease has left, so that a process which stops in the
 -- middle of it does not keep the resource from its next owner: Postgres ends a transaction that is
--- idle for longer, and no statement waits longer for a lock. A stricter setting stays.
+-- idle for longer, or whose client takes nothing of a result for longer, and no statement waits longer
+-- for a lock. A stricter setting stays. (tcp_user_timeout shows as milliseconds without a unit, and as
+-- 0 on a socket of another kind, where it does nothing.)
 WITH held AS MATERIALIZED (
     SELECT l.expires_at
     FROM /*schema.*/resource_lease AS l
@@ -25,12 +27,14 @@ WITH held AS MATERIALIZED (
 ), bounds AS MATERIALIZED (
     SELECT t.remaining, greatest(t.remaining, interval '1 millisecond') AS bound,
            nullif(current_setting('lock_timeout')::interval, interval '0') AS lock_now,
-           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now
+           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now,
+           nullif(current_setting('tcp_user_timeout')::bigint, 0) * interval '1 millisecond' AS unread_now
     FROM timed AS t
 )
 SELECT b.remaining::interval AS remaining,
        set_config('lock_timeout', ceil(date_part('epoch', least(b.lock_now, b.bound)) * 1000)::bigint::text, true)::text AS lock_timeout,
-       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout
+       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout,
+       set_config('tcp_user_timeout', ceil(date_part('epoch', least(b.unread_now, b.bound)) * 1000)::bigint::text, true)::text AS unread_timeout
 FROM bounds AS b;
 
 -- name: BoundTx :one
@@ -40,10 +44,12 @@ FROM bounds AS b;
 WITH bounds AS MATERIALIZED (
     SELECT greatest(sqlc.arg(remaining)::interval, interval '1 millisecond') AS bound,
            nullif(current_setting('lock_timeout')::interval, interval '0') AS lock_now,
-           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now
+           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now,
+           nullif(current_setting('tcp_user_timeout')::bigint, 0) * interval '1 millisecond' AS unread_now
 )
 SELECT set_config('lock_timeout', ceil(date_part('epoch', least(b.lock_now, b.bound)) * 1000)::bigint::text, true)::text AS lock_timeout,
-       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout
+       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout,
+       set_config('tcp_user_timeout', ceil(date_part('epoch', least(b.unread_now, b.bound)) * 1000)::bigint::text, true)::text AS unread_timeout
 FROM bounds AS b;
 
 -- name: GuardRefused :one

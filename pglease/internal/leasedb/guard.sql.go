@@ -16,16 +16,19 @@ const boundTx = `-- name: BoundTx :one
 WITH bounds AS MATERIALIZED (
     SELECT greatest($1::interval, interval '1 millisecond') AS bound,
            nullif(current_setting('lock_timeout')::interval, interval '0') AS lock_now,
-           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now
+           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now,
+           nullif(current_setting('tcp_user_timeout')::bigint, 0) * interval '1 millisecond' AS unread_now
 )
 SELECT set_config('lock_timeout', ceil(date_part('epoch', least(b.lock_now, b.bound)) * 1000)::bigint::text, true)::text AS lock_timeout,
-       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout
+       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout,
+       set_config('tcp_user_timeout', ceil(date_part('epoch', least(b.unread_now, b.bound)) * 1000)::bigint::text, true)::text AS unread_timeout
 FROM bounds AS b
 `
 
 type BoundTxRow struct {
-	LockTimeout string
-	IdleTimeout string
+	LockTimeout   string
+	IdleTimeout   string
+	UnreadTimeout string
 }
 
 // BoundTx bounds the transaction as Guard does, by a time that the client knows, and reads no row:
@@ -34,7 +37,7 @@ type BoundTxRow struct {
 func (q *Queries) BoundTx(ctx context.Context, db DBTX, remaining time.Duration) (BoundTxRow, error) {
 	row := db.QueryRow(ctx, boundTx, remaining)
 	var i BoundTxRow
-	err := row.Scan(&i.LockTimeout, &i.IdleTimeout)
+	err := row.Scan(&i.LockTimeout, &i.IdleTimeout, &i.UnreadTimeout)
 	return i, err
 }
 
@@ -53,12 +56,14 @@ WITH held AS MATERIALIZED (
 ), bounds AS MATERIALIZED (
     SELECT t.remaining, greatest(t.remaining, interval '1 millisecond') AS bound,
            nullif(current_setting('lock_timeout')::interval, interval '0') AS lock_now,
-           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now
+           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now,
+           nullif(current_setting('tcp_user_timeout')::bigint, 0) * interval '1 millisecond' AS unread_now
     FROM timed AS t
 )
 SELECT b.remaining::interval AS remaining,
        set_config('lock_timeout', ceil(date_part('epoch', least(b.lock_now, b.bound)) * 1000)::bigint::text, true)::text AS lock_timeout,
-       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout
+       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout,
+       set_config('tcp_user_timeout', ceil(date_part('epoch', least(b.unread_now, b.bound)) * 1000)::bigint::text, true)::text AS unread_timeout
 FROM bounds AS b
 `
 
@@ -69,9 +74,10 @@ type GuardParams struct {
 }
 
 type GuardRow struct {
-	Remaining   time.Duration
-	LockTimeout string
-	IdleTimeout string
+	Remaining     time.Duration
+	LockTimeout   string
+	IdleTimeout   string
+	UnreadTimeout string
 }
 
 // Guard holds the lease's row for the rest of the transaction: until that ends, no other grant of
@@ -85,11 +91,18 @@ type GuardRow struct {
 //
 // It also bounds the transaction by what the lease has left, so that a process which stops in the
 // middle of it does not keep the resource from its next owner: Postgres ends a transaction that is
-// idle for longer, and no statement waits longer for a lock. A stricter setting stays.
+// idle for longer, or whose client takes nothing of a result for longer, and no statement waits longer
+// for a lock. A stricter setting stays. (tcp_user_timeout shows as milliseconds without a unit, and as
+// 0 on a socket of another kind, where it does nothing.)
 func (q *Queries) Guard(ctx context.Context, db DBTX, arg GuardParams) (GuardRow, error) {
 	row := db.QueryRow(ctx, guard, arg.ResourceID, arg.LeaseID, arg.Fence)
 	var i GuardRow
-	err := row.Scan(&i.Remaining, &i.LockTimeout, &i.IdleTimeout)
+	err := row.Scan(
+		&i.Remaining,
+		&i.LockTimeout,
+		&i.IdleTimeout,
+		&i.UnreadTimeout,
+	)
 	return i, err
 }
 
