@@ -66,7 +66,10 @@ func (w *Watermarks) Advance(ctx context.Context, tx pgx.Tx, token Token, op Op)
 func (w *Watermarks) Establish(ctx context.Context, db DB, token Token) error {
 	err := checkToken(token)
 	if err == nil {
-		_, err = w.claim(ctx, w.schema.On(db), token, w.owner, 0)
+		err = alone(ctx, db, func() error {
+			_, err := w.claim(ctx, w.schema.On(db), token, w.owner, 0)
+			return err
+		})
 	}
 	if err != nil {
 		return &Error{Op: "establish", Resource: token.Resource(), Err: err}
@@ -183,7 +186,7 @@ func (a *attempt) validate(claim fencedb.ClaimRow) error {
 // accept applies the command and records it.
 func (a *attempt) accept(ctx context.Context, claim fencedb.ClaimRow, out Outcome) (_ Outcome, err error) {
 	if a.op.Apply != nil {
-		if out.Result, err = a.op.Apply(ctx, a.tx); err != nil {
+		if out.Result, err = a.apply(ctx); err != nil {
 			return Outcome{}, err
 		}
 		if len(out.Result) > MaxResultSize {

@@ -15,7 +15,7 @@ type Beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// tries bounds how often Apply runs what a deadlock or a serialization failure undid.
+// tries bounds how often that is run which a deadlock or a serialization failure undid.
 const tries = 8
 
 // Apply is Advance in a transaction of its own, at READ COMMITTED: op.Apply makes the change. A
@@ -26,14 +26,37 @@ const tries = 8
 // After any other error, the end of ctx included, the command may have been applied or not. With a
 // Key or a Sequence, repeat the call as it was: if it was applied, the Outcome is Repeated.
 func (w *Watermarks) Apply(ctx context.Context, db Beginner, token Token, op Op) (out Outcome, err error) {
-	for try := 1; ; try++ {
+	err = again(ctx, func() error {
 		out, err = w.applyOnce(ctx, db, token, op)
-		if !undone(err) || try == tries {
-			return out, err
+		return err
+	})
+	return out, err
+}
+
+// alone runs statements on a connection, which the database may undo where the session's default is
+// above READ COMMITTED, until it does not. In a transaction that is the caller's to do, who runs the
+// whole of it again.
+func alone(ctx context.Context, db DB, run func() error) error {
+	if _, within := db.(pgx.Tx); within {
+		return run()
+	}
+	return again(ctx, run)
+}
+
+func again(ctx context.Context, run func() error) error {
+	var before error
+	for try := 1; ; try++ {
+		err := run()
+		if state(err) == "25P02" && before != nil { // there was a transaction of the caller's after all
+			return before
 		}
+		if !undone(err) || try == tries {
+			return err
+		}
+		before = err
 		select {
 		case <-ctx.Done():
-			return out, errors.Join(context.Cause(ctx), err)
+			return errors.Join(context.Cause(ctx), err)
 		case <-time.After(rand.N(time.Millisecond << min(try, 5))):
 		}
 	}
@@ -59,7 +82,13 @@ func (w *Watermarks) applyOnce(ctx context.Context, db Beginner, token Token, op
 }
 
 // undone tells that the database took the transaction back to resolve a conflict.
-func undone(err error) bool {
+func undone(err error) bool { return state(err) == "40001" || state(err) == "40P01" }
+
+// state is the SQLSTATE of a database's error.
+func state(err error) string {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01")
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
 }

@@ -53,7 +53,7 @@ func (c Column) Update(ctx context.Context, db DB, token Token, change Change) e
 	}
 	err := c.check(token, change)
 	if err == nil {
-		err = c.update(ctx, db, token, change)
+		err = alone(ctx, db, func() error { return c.update(ctx, db, token, change) })
 	}
 	if err != nil {
 		return &Error{Op: "update", Resource: token.Resource(), Err: err}

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/pglease/pglease/pglease/internal/mint"
@@ -54,8 +55,9 @@ var (
 )
 
 // CheckResource returns an error that matches ErrInvalidResource unless name is 1 to 512 bytes of
-// valid UTF-8 without NUL. Names are compared byte for byte: no case folding, no Unicode
-// normalisation, no trimming.
+// valid UTF-8 without control characters: a line break that came along with a token's text, from a
+// file perhaps, would otherwise name another resource. Names are compared byte for byte: no case
+// folding, no Unicode normalisation, no trimming.
 func CheckResource(name string) error {
 	switch {
 	case name == "":
@@ -64,8 +66,8 @@ func CheckResource(name string) error {
 		return fmt.Errorf("%w: it is %d bytes long, the limit is %d", ErrInvalidResource, len(name), MaxResourceLength)
 	case !utf8.ValidString(name):
 		return fmt.Errorf("%w: %q is not valid UTF-8", ErrInvalidResource, name)
-	case strings.ContainsRune(name, 0):
-		return fmt.Errorf("%w: %q contains a NUL", ErrInvalidResource, name)
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("%w: %q contains a control character", ErrInvalidResource, name)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestTokenAsText(t *testing.T) {
 		someText,
 		"1:" + someID + ":a",
 		"9223372036854775807:" + someID + ":a:b:c",
-		"42:" + someID + ": é\n",
+		"42:" + someID + ": é ",
 		"42:" + someID + ":" + strings.Repeat("x", fence.MaxResourceLength),
 	} {
 		token, err := fence.Parse(text)
@@ -70,6 +70,11 @@ func TestParseRefusesAnythingOdd(t *testing.T) {
 		"lease id of no digit": "42:0197a3c2-6c1e-7d6f-8f5b-2f1f6a0c9b1g:r",
 		"signs in the id":      "42:+197a3c2-6c1e-7d6f-8f5b-2f1f6a0c9b11:r",
 		"NUL":                  "42:" + someID + ":r\x00",
+		"line break":           "42:" + someID + ":r\n",
+		"CR and LF":            "42:" + someID + ":r\r\n",
+		"tab within":           "42:" + someID + ":a\tb",
+		"DEL":                  "42:" + someID + ":a\x7f",
+		"NEL":                  "42:" + someID + ":a\u0085",
 		"not UTF-8":            "42:" + someID + ":\xff",
 		"long resource":        "42:" + someID + ":" + strings.Repeat("x", fence.MaxResourceLength+1),
 	} {

@@ -129,6 +129,56 @@ func TestSerializationFailureGoesToTheCaller(t *testing.T) {
 	}
 }
 
+// On a pool there is nobody else to run it again, whatever the session's default is.
+func TestIsolationDoesNotMatterInACrowd(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			pool := withSettings(t, map[string]string{"default_transaction_isolation": level})
+			w := newWatermarks(t)
+			mustExec(t, pool, `CREATE TABLE device (device_id text PRIMARY KEY, fence bigint, lease uuid)`)
+			mustExec(t, pool, `INSERT INTO device VALUES ($1)`, pump)
+			column := fence.Column{Table: pgx.Identifier{"public", "device"}, Key: "device_id", Fence: "fence", Lease: "lease"}
+			var crowd sync.WaitGroup
+			for range 4 {
+				crowd.Go(func() {
+					for n := 1; n <= 20; n++ {
+						for what, err := range map[string]error{
+							"watermark": w.Establish(t.Context(), pool, token(t, n)),
+							"column":    column.Establish(t.Context(), pool, token(t, n), nil),
+						} {
+							if err != nil && !fence.IsStale(err) {
+								t.Errorf("%s: %v", what, err)
+							}
+						}
+					}
+				})
+			}
+			crowd.Wait()
+		})
+	}
+}
+
+// Who passes a transaction as something less still learns what to do.
+func TestAHiddenTransactionLearnsItsFailure(t *testing.T) {
+	t.Parallel()
+	pool, w := setUp(t)
+	mustApply(t, pool, w, token(t, 41), fence.Op{})
+	tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it only ends it
+	if _, err := tx.Exec(t.Context(), `SELECT FROM pglease.fence_watermark`); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, pool, w, token(t, 42), fence.Op{})
+	if err := w.Establish(t.Context(), struct{ fence.DB }{tx}, token(t, 43)); code(err) != "40001" {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Apply runs again what a deadlock undid.
 func TestApplyRunsAgainAfterADeadlock(t *testing.T) {
 	t.Parallel()

@@ -153,6 +153,32 @@ func TestAFailingApplyLeavesNothing(t *testing.T) {
 	}
 }
 
+// Without its transaction a command would be on record though its change is not there.
+func TestAnApplyThatEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"ROLLBACK": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, `ROLLBACK`); return err },
+		"COMMIT":   func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, `COMMIT`); return err },
+		"Commit":   func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
+		"Rollback": func(ctx context.Context, tx pgx.Tx) error { _ = tx.Rollback(ctx); return nil },
+	} {
+		pool, w := setUp(t)
+		mustApply(t, pool, w, token(t, 41), fence.Op{})
+		_, err := apply(t, pool, w, token(t, 42), fence.Op{Key: "k", Apply: func(ctx context.Context, tx pgx.Tx) ([]byte, error) {
+			return nil, end(ctx, tx)
+		}})
+		if err == nil || !strings.Contains(err.Error(), "tried to end it") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if commands, err := w.Commands(t.Context(), pool, pump); err != nil || len(commands) != 0 {
+			t.Errorf("%s: commands %+v, %v", name, commands, err)
+		}
+		if out := mustApply(t, pool, w, token(t, 42), fence.Op{Key: "k"}); out.Repeated || out.Version != 2 {
+			t.Errorf("%s, repeated: %+v", name, out)
+		}
+	}
+}
+
 // In the caller's transaction a refusal is an answer, not a failure.
 func TestRefusalLeavesTheTransactionUsable(t *testing.T) {
 	t.Parallel()

@@ -15,13 +15,12 @@ import (
 type txKey struct{}
 
 // Tx returns the transaction in which a handler behind Guard.Handler makes its changes, given the
-// context of its request; nil for a request that needs no token. The Guard ends it: its Commit and
-// Rollback do nothing and say so. Begin makes a savepoint, as ever.
+// context of its request; nil for a request that needs no token. The Guard ends it, by the handler's
+// reply: its Commit and Rollback do nothing and say so, and a handler that called Rollback, or ended
+// it by SQL, gets its reply replaced by an error. Begin makes a savepoint, as ever.
 func Tx(ctx context.Context) pgx.Tx {
-	if tx, ok := ctx.Value(txKey{}).(openTx); ok {
-		return tx
-	}
-	return nil
+	tx, _ := ctx.Value(txKey{}).(pgx.Tx)
+	return tx
 }
 
 // errDeclined: the handler replied that it has done nothing.
@@ -101,9 +100,11 @@ func (p passage) handle(ctx context.Context, next http.Handler) (*reply, error) 
 
 // serve is what Advance applies. The reply is recorded with the command, where it has a name.
 func (p passage) serve(ctx context.Context, tx pgx.Tx, next http.Handler, out *reply) ([]byte, error) {
-	ctx = context.WithValue(NewContext(ctx, p.token), txKey{}, openTx{tx})
+	ctx = context.WithValue(NewContext(ctx, p.token), txKey{}, tx)
 	next.ServeHTTP(out, p.request.WithContext(ctx))
 	switch {
+	case !tx.Conn().IsClosed() && tx.Conn().PgConn().TxStatus() == 'I': // a COMMIT of its own may have come through
+		return nil, fmt.Errorf("%w: the handler ended the transaction", ErrUnknownOutcome)
 	case out.large:
 		return nil, ErrTooLarge
 	case out.declined():
@@ -134,14 +135,3 @@ func committed(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 }
 
-// An openTx is a transaction that a handler cannot end: what it replies would be sent whatever
-// became of the rest.
-type openTx struct{ pgx.Tx }
-
-var errNotYours = errors.New("httpfence: the guard ends this transaction, by the handler's reply")
-
-// Commit implements pgx.Tx.
-func (openTx) Commit(context.Context) error { return errNotYours }
-
-// Rollback implements pgx.Tx.
-func (openTx) Rollback(context.Context) error { return errNotYours }

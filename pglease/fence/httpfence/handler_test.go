@@ -122,9 +122,13 @@ func TestDeclinedAndBroken(t *testing.T) {
 		case "break":
 			_, _ = tx.Exec(r.Context(), `SELECT 1/0`)
 		case "end":
-			if tx.Commit(r.Context()) == nil || tx.Rollback(r.Context()) == nil {
+			if tx.Commit(r.Context()) == nil {
 				t.Error("the handler could end the transaction")
 			}
+		case "undo":
+			_ = tx.Rollback(r.Context())
+		case "ROLLBACK":
+			_, _ = tx.Exec(r.Context(), `ROLLBACK`)
 		}
 	})))
 	call{token: token(t, 1), body: "first"}.must(t, url, http.StatusOK)
@@ -136,6 +140,13 @@ func TestDeclinedAndBroken(t *testing.T) {
 		t.Error("there was a reply to a panic")
 	}
 	if a := (call{token: token(t, 3), key: "break", body: "broken"}).must(t, url, http.StatusServiceUnavailable); !errors.Is(a.err, httpfence.ErrNotApplied) {
+		t.Errorf("got %v", a.err)
+	}
+	stands(t, pool, 2)
+	if a := (call{token: token(t, 3), key: "undo", body: "undone"}).must(t, url, http.StatusServiceUnavailable); !errors.Is(a.err, httpfence.ErrNotApplied) {
+		t.Errorf("got %v", a.err)
+	}
+	if a := (call{token: token(t, 3), key: "ROLLBACK", body: "ended"}).must(t, url, http.StatusBadGateway); !errors.Is(a.err, httpfence.ErrUnknownOutcome) {
 		t.Errorf("got %v", a.err)
 	}
 	stands(t, pool, 2)
