@@ -27,6 +27,8 @@ type Column struct {
 	Key   string         // the column that names the row
 	Fence string         // bigint
 	Lease string         // uuid; empty where there is none: then leases that share a fence are not told apart
+
+	Recorder Recorder // keeps the record of stale owners; nil: none
 }
 
 // A Change is what an UPDATE does beside carrying the fence. Set and Where are SQL, written by the
@@ -43,7 +45,8 @@ type Change struct {
 // the fence is then not raised either, so call Establish first if that matters;
 // ErrNotFound where there is no such row: insert it, and leave its fence NULL or make it the
 // token's; ErrInvalidOp or ErrInvalidToken where nothing was sent. All these leave a transaction
-// usable, and change nothing. A stale owner is not recorded: pass the error to Watermarks.Record.
+// usable, and change nothing. A stale owner is recorded by the Recorder, if there is one; else pass the
+// error to Watermarks.Record.
 //
 // Rows of one table may belong to several resources, but each row to one: fences of different
 // resources have no order.
@@ -56,7 +59,7 @@ func (c Column) Update(ctx context.Context, db DB, token Token, change Change) e
 		err = alone(ctx, db, func() error { return c.update(ctx, db, token, change) })
 	}
 	if err != nil {
-		return &Error{Op: "update", Resource: token.Resource(), Err: err}
+		return c.Recorder.Keep(ctx, &Error{Op: "update", Resource: token.Resource(), Err: err})
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package fence
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pglease/pglease/pglease/fence/internal/fencedb"
@@ -58,6 +59,31 @@ func (w *Watermarks) Record(ctx context.Context, db DB, err error) error {
 		return &Error{Op: "record", Resource: e.Resource, Err: err}
 	}
 	return nil
+}
+
+// A Recorder keeps refusals for resources that are not in a Postgres: a store is given one, and passes
+// each stale owner's error to it. An error of its own says that the refusal is not on record.
+//
+// Any function will do; one that keeps refusals where the watermarks are is Watermarks.Recorder.
+type Recorder func(ctx context.Context, err error) error
+
+// Recorder returns a Recorder that calls Record. db is a pool, since a refusal is recorded whatever
+// becomes of the transaction that met it.
+func (w *Watermarks) Recorder(db DB) Recorder {
+	return func(ctx context.Context, err error) error { return w.Record(ctx, db, err) }
+}
+
+// Keep passes err on to the recorder if it is a stale owner's, and returns it: together with the
+// recorder's error, where that failed. It is what a store calls with the error that it is about to
+// return. A nil Recorder keeps nothing.
+func (r Recorder) Keep(ctx context.Context, err error) error {
+	if r == nil || !IsStale(err) {
+		return err
+	}
+	if failure := r(ctx, err); failure != nil {
+		return fmt.Errorf("%w; the refusal is not on record: %w", err, failure)
+	}
+	return err
 }
 
 // Rejections returns the last writes of a resource that were refused because their owner was stale,

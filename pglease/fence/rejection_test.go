@@ -89,6 +89,47 @@ func TestRecordTakesWhatItIsGiven(t *testing.T) {
 	}
 }
 
+// A recorder is given once, and keeps what a resource elsewhere refuses, each once.
+func TestRecorder(t *testing.T) {
+	t.Parallel()
+	pool, w := setUp(t)
+	var record fence.Recorder
+	stale := &fence.Error{Op: "put", Resource: "bucket/object", Err: &fence.StaleError{Resource: "bucket/object", Fence: 1, GreatestFence: 2}}
+	if err := record.Keep(t.Context(), stale); err != error(stale) {
+		t.Errorf("no recorder: got %v", err)
+	}
+	record = w.Recorder(pool)
+	for _, err := range []error{nil, fence.ErrConflict, stale, stale} {
+		if got := record.Keep(t.Context(), err); got != err {
+			t.Errorf("got %v, want %v", got, err)
+		}
+	}
+	rejected(t, pool, w, "bucket/object", 1)
+
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := record.Keep(ended, stale); !fence.IsStale(err) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A Column keeps its refusals too, also those that a transaction met which is rolled back.
+func TestColumnRecords(t *testing.T) {
+	t.Parallel()
+	pool, w := setUp(t)
+	mustExec(t, pool, `CREATE TABLE device (device_id text PRIMARY KEY, fence bigint)`)
+	mustExec(t, pool, `INSERT INTO device VALUES ($1, 42)`, pump)
+	column := fence.Column{Table: pgx.Identifier{"public", "device"}, Key: "device_id", Fence: "fence", Recorder: w.Recorder(pool)}
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return column.Update(t.Context(), tx, token(t, 41), fence.Change{}) })
+	if !fence.IsStale(err) {
+		t.Errorf("got %v", err)
+	}
+	if err := column.Update(t.Context(), pool, token(t, 43), fence.Change{}); err != nil {
+		t.Error(err)
+	}
+	rejected(t, pool, w, pump, 1)
+}
+
 func TestStaleErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

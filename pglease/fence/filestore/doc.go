@@ -21,7 +21,7 @@
 //
 // A process that is killed between two steps leaves a watermark that is too high at worst, which
 // shuts out nobody but those who are stale. It never leaves part of a file, and what it leaves in
-// .pglease the next write overwrites. The watermark is on disk before the change that it allows: so
+// .pglease the next write removes. The watermark is on disk before the change that it allows: so
 // after a power cut no content is there whose fence is forgotten.
 //
 // # What is certain
@@ -44,6 +44,16 @@
 //     the lock; whether either was meant for a later state is not checked.
 //   - A process that is stopped, not killed, while it holds the lock keeps others waiting until it
 //     continues or is killed. Their contexts bound that.
+//
+// # On record
+//
+// A refusal proves that fencing was needed. To have them kept beside those of other resources:
+//
+//	store, err := filestore.Open(dir, resource, filestore.WithRecorder(marks.Recorder(pool)))
+//
+// where marks is a fence.Watermarks, and pool leads to a database with its tables.
+//
+// # Damage
 //
 // A watermark that cannot be read is never guessed: everything is refused with ErrDamaged until
 // somebody has looked at it. To mend it, write a token at least as new as any that the directory may

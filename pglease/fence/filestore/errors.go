@@ -8,7 +8,7 @@ import (
 var (
 	// ErrName is returned for a name that no file of a Store can have: one that fs.ValidPath
 	// refuses, such as an absolute one or one with "..", or one on whose way there is a symbolic
-	// link, a file that is not a regular one, or the Store's own bookkeeping.
+	// link, a file that is not a regular one, a Store's bookkeeping, or the directory of another Store.
 	ErrName = errors.New("invalid file name")
 
 	// ErrDamaged says that the watermark cannot be read, so that nothing can be allowed.

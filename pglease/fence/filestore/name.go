@@ -13,8 +13,10 @@ func checkName(name string) error {
 	if !fs.ValidPath(name) || name == "." || strings.ContainsRune(name, 0) {
 		return fmt.Errorf("%w: want a path below the directory, and no step up or in place", ErrName)
 	}
-	if first, _, _ := strings.Cut(name, "/"); strings.EqualFold(first, sidecar) {
-		return fmt.Errorf("%w: %s is the store's own", ErrName, first)
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.EqualFold(part, sidecar) {
+			return fmt.Errorf("%w: %s is a store's own", ErrName, part)
+		}
 	}
 	return nil
 }
@@ -34,6 +36,9 @@ func (s *Store) checkWay(name string) error {
 		}
 		if err := allowed(info, err, own, end == len(name)); err != nil {
 			return fmt.Errorf("%w: %s", err, part)
+		}
+		if _, err := s.root.Lstat(part + "/" + sidecar); info.IsDir() && err == nil {
+			return fmt.Errorf("%w: %s is the directory of another store", ErrName, part)
 		}
 	}
 	return nil

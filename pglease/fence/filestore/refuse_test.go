@@ -22,6 +22,10 @@ func TestNamesAreRefused(t *testing.T) {
 	put(t, outside+"/file", "outside")
 	put(t, dir+"/file", "inside")
 	put(t, dir+"/sub/file", "inside")
+	if err := os.Mkdir(dir+"/another", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, open(t, dir+"/another", july), 5, "file", "another's") // a store below this one
 	for link, target := range map[string]string{
 		"out": outside, "outfile": outside + "/file", "inlink": "file", "sublink": "sub", "up": "..", "own": ".pglease", "dangling": "nowhere",
 	} {
@@ -38,6 +42,7 @@ func TestNamesAreRefused(t *testing.T) {
 		"", ".", "..", "/", "/file", "../file", "sub/../file", "./file", "sub//file", "sub/", "sub", "pipe", "nul\x00", "bad\xff",
 		"out/file", "outfile", "inlink", "sublink/file", "up/file", "own/watermark", "dangling", "file/below",
 		".pglease", ".pglease/watermark", ".pglease/other", ".PGlease/watermark",
+		"sub/.pglease", "sub/.pglease/watermark", "sub/.PGLEASE/watermark", "another/.pglease/watermark", "another/file", "another/new", "another/sub/new",
 	} {
 		errs := []error{
 			store.Write(t.Context(), token(t, 1), name, []byte("bad")),
@@ -50,7 +55,7 @@ func TestNamesAreRefused(t *testing.T) {
 			}
 		}
 	}
-	for path, text := range map[string]string{outside + "/file": "outside", dir + "/file": "inside", dir + "/sub/file": "inside"} {
+	for path, text := range map[string]string{outside + "/file": "outside", dir + "/file": "inside", dir + "/sub/file": "inside", dir + "/another/file": "another's"} {
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
 			t.Errorf("%s holds %q, %v; want %q", path, got, err, text)
 		}

@@ -17,8 +17,16 @@ type Store struct {
 	resource string
 	turn     chan struct{} // holds one value while a goroutine of this Store has the lock
 	durable  fence.Token   // the watermark that this Store saw reach the disk; guarded by the lock
+	recorder fence.Recorder
 	reached  func(step string)
 }
+
+// An Option is one of Open.
+type Option func(*Store)
+
+// WithRecorder has the refusals of stale owners kept, as by fence.Watermarks.Recorder. Without one they
+// are only returned.
+func WithRecorder(r fence.Recorder) Option { return func(s *Store) { s.recorder = r } }
 
 // Open opens a directory, which must exist, for the owners of a resource. It changes nothing. A
 // directory belongs to the resource whose owner wrote to it first; that it is another than this one
@@ -26,7 +34,7 @@ type Store struct {
 //
 // The error matches fence.ErrInvalidResource, or errors.ErrUnsupported where the operating system
 // has no flock. Close the Store when it is no longer needed.
-func Open(dir, resource string) (*Store, error) {
+func Open(dir, resource string, options ...Option) (*Store, error) {
 	if err := fence.CheckResource(resource); err != nil {
 		return nil, wrap("open", dir, err)
 	}
@@ -37,7 +45,11 @@ func Open(dir, resource string) (*Store, error) {
 	if err != nil {
 		return nil, wrap("open", dir, err)
 	}
-	return &Store{root: root, resource: resource, turn: make(chan struct{}, 1), reached: func(string) {}}, nil
+	s := &Store{root: root, resource: resource, turn: make(chan struct{}, 1), reached: func(string) {}}
+	for _, set := range options {
+		set(s)
+	}
+	return s, nil
 }
 
 // Close gives the directory back. Calls that are under way may fail.
@@ -63,7 +75,7 @@ func (s *Store) Remove(ctx context.Context, token fence.Token, name string) erro
 // reading what the work is based on: from then on no earlier owner's change is accepted. Doing so
 // again is harmless. Errors are as of Write.
 func (s *Store) Establish(ctx context.Context, token fence.Token) error {
-	return wrap("establish", s.resource, s.under(ctx, token, func() error { return nil }))
+	return s.recorder.Keep(ctx, wrap("establish", s.resource, s.under(ctx, token, func() error { return nil })))
 }
 
 // Read returns a file's content: that of before or of after a write that goes on meanwhile. The error
@@ -95,12 +107,12 @@ func (s *Store) change(ctx context.Context, op string, token fence.Token, name s
 	if err := checkName(name); err != nil {
 		return wrap(op, name, err)
 	}
-	return wrap(op, name, s.under(ctx, token, func() error {
+	return s.recorder.Keep(ctx, wrap(op, name, s.under(ctx, token, func() error {
 		if err := s.checkWay(name); err != nil {
 			return err
 		}
 		return effect()
-	}))
+	})))
 }
 
 // under runs effect while the lock is held and the token is the watermark.
@@ -154,7 +166,12 @@ func (s *Store) remove(name string) error {
 
 // save writes a file of the bookkeeping and has it reach the disk.
 func (s *Store) save(name string, content []byte, what string) error {
-	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	// What a killed process left is removed and not written into: another file may have come to share
+	// it, and what is a link would become the content.
+	if err := s.root.Remove(name); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}

@@ -134,4 +134,3 @@ func committed(err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 }
-

@@ -83,6 +83,13 @@
 //   - Older versions of a bucket with versioning are no harm. Expiration rules that reach the
 //     pointers are: a resource whose pointer expired has no fence.
 //
+// # On record
+//
+// A refusal proves that fencing was needed. To have them kept beside those of other resources, in a
+// Postgres with the tables of a fence.Watermarks, here marks:
+//
+//	store, err := s3store.Open(ctx, client, s3store.Config{Bucket: bucket, Recorder: marks.Recorder(pool)})
+//
 // # The policy
 //
 // It denies puts without a condition, under the prefix, and so copies and uploads in parts too; and

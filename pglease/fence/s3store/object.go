@@ -67,7 +67,7 @@ func (s *Store) Put(ctx context.Context, token fence.Token, o Object) (Version, 
 	if err != nil && u.key != "" && !errors.Is(err, ErrUnknownOutcome) {
 		s.remove(ctx, u.key) // no pointer names it, and none will
 	}
-	return v, wrap("put", token.Resource(), err)
+	return v, s.config.Recorder.Keep(ctx, wrap("put", token.Resource(), err))
 }
 
 // Delete stores that there is no object any more. The fence is kept. That there was none is no
@@ -78,7 +78,7 @@ func (s *Store) Delete(ctx context.Context, token fence.Token) (Version, error) 
 		p.Data, p.ContentType, p.Size, p.Deleted = "", "", 0, true
 		return nil
 	})
-	return v, wrap("delete", token.Resource(), err)
+	return v, s.config.Recorder.Keep(ctx, wrap("delete", token.Resource(), err))
 }
 
 // Establish stores the token's fence and changes nothing else. Call it when the lease was granted,
@@ -87,7 +87,7 @@ func (s *Store) Delete(ctx context.Context, token fence.Token) (Version, error) 
 // are as of Put.
 func (s *Store) Establish(ctx context.Context, token fence.Token) (Version, error) {
 	v, err := s.advance(ctx, token, func(context.Context, *pointer) error { return nil })
-	return v, wrap("establish", token.Resource(), err)
+	return v, s.config.Recorder.Keep(ctx, wrap("establish", token.Resource(), err))
 }
 
 // Get returns the object of a resource, and its version. Close the body after use. The error matches

@@ -1,6 +1,7 @@
 package s3store_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -104,6 +105,37 @@ func TestStaleErrorTellsBoth(t *testing.T) {
 	}
 	if _, _, err := store.Get(t.Context(), ""); !errors.Is(err, fence.ErrInvalidResource) {
 		t.Errorf("no name: got %v", err)
+	}
+}
+
+// Each refusal of a stale owner is passed to the recorder, and nothing else.
+func TestRefusalsAreRecorded(t *testing.T) {
+	t.Parallel()
+	client := inProcess(t)
+	bucket := newBucket(t, client)
+	var kept []error
+	failure := errors.New("no database")
+	store, err := s3store.Open(t.Context(), client, s3store.Config{Bucket: bucket, Recorder: func(_ context.Context, err error) error {
+		kept = append(kept, err)
+		return failure
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, store, 2, "text", 1)
+	_, byPut := store.Put(t.Context(), token(t, 1), object("late"))
+	_, byDelete := store.Delete(t.Context(), token(t, 1))
+	_, byEstablish := store.Establish(t.Context(), token(t, 1))
+	for _, err := range []error{byPut, byDelete, byEstablish} {
+		if !fence.IsStale(err) || !errors.Is(err, failure) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if len(kept) != 3 || fence.AsStale(kept[0]).GreatestFence != 2 {
+		t.Errorf("recorded %v", kept)
+	}
+	if _, err := store.Put(t.Context(), token(t, 2), s3store.Object{ExpectedVersion: new(int64(9))}); !errors.Is(err, fence.ErrConflict) || len(kept) != 3 {
+		t.Errorf("got %v; recorded %v", err, kept)
 	}
 }
 

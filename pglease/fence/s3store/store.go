@@ -34,6 +34,10 @@ type Config struct {
 	// Owner names this process to people, in pointers and in the errors of others. It never decides
 	// anything, so two processes may share it. At most 256 bytes. Default: none.
 	Owner string
+
+	// Recorder keeps the refusals of stale owners, as by fence.Watermarks.Recorder. Default: they are
+	// only returned.
+	Recorder fence.Recorder
 }
 
 // A Store keeps objects, one a resource. It is safe for concurrent use, and any number of them may
