@@ -99,16 +99,19 @@ func repeated(ctx context.Context, s *suite) error {
 }
 
 // crash: a writer dies between its check and its effect, once as the current owner and once as the
-// next. Its command took effect wholly or not at all, and all that matters of the order still holds.
+// next. Its command took effect wholly or not at all, what was refused before still is, and all that
+// matters of the order still holds.
 func crash(ctx context.Context, s *suite) error {
-	older, err := s.grant(ctx)
+	tokens, err := s.grants(ctx, 2)
 	if err != nil {
 		return err
 	}
+	oldest, older := tokens[0], tokens[1]
 	a, dead, b := s.command(1), s.command(2), s.command(3)
 	err = first(
 		func() error { return s.accepted(ctx, older, a) },
 		func() error { _ = s.Crash(ctx, older, dead); return nil },
+		func() error { return s.refused(ctx, oldest, s.command(1)) },
 		func() error { return s.accepted(ctx, older, b) },
 		func() error { return s.holdsEither(ctx, []string{a.ID, b.ID}, []string{a.ID, dead.ID, b.ID}) },
 	)
@@ -122,10 +125,21 @@ func crash(ctx context.Context, s *suite) error {
 	dies, c := s.command(1), s.command(2)
 	return first(
 		func() error { _ = s.Crash(ctx, newer, dies); return nil },
+		func() error { return s.refused(ctx, oldest, s.command(2)) },
+		func() error { return s.sentAgain(ctx, newer, dies) },
 		func() error { return s.accepted(ctx, newer, c) },
 		func() error { return s.refused(ctx, older, s.command(4)) },
 		func() error { return s.endsWith(ctx, c.ID, dies.ID) },
 	)
+}
+
+// sentAgain writes a command whose first answer never came, where the resource promises that this
+// does it once.
+func (s *suite) sentAgain(ctx context.Context, token fence.Token, c Command) error {
+	if !s.Repeats {
+		return nil
+	}
+	return s.accepted(ctx, token, c)
 }
 
 func (s *suite) holdsEither(ctx context.Context, one, other []string) error {
@@ -137,20 +151,20 @@ func (s *suite) holdsEither(ctx context.Context, one, other []string) error {
 }
 
 // endsWith returns an error unless the last command is this one, and what came before is in order
-// and holds the one that may be there at most once.
-func (s *suite) endsWith(ctx context.Context, last, maybe string) error {
+// and holds the other once: at most, where it was not sent again.
+func (s *suite) endsWith(ctx context.Context, last, other string) error {
 	entries, err := s.History(ctx)
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
 	times := 0
 	for _, e := range entries {
-		if e.Command == maybe {
+		if e.Command == other {
 			times++
 		}
 	}
-	if len(entries) == 0 || entries[len(entries)-1].Command != last || times > 1 {
-		return fmt.Errorf("the history is %v: want %s last, and %s once at most", entries, last, maybe)
+	if len(entries) == 0 || entries[len(entries)-1].Command != last || times > 1 || times == 0 && s.Repeats {
+		return fmt.Errorf("the history is %v: want %s last, and %s before it, once", entries, last, other)
 	}
 	return s.inOrder(entries)
 }

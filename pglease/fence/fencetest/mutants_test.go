@@ -82,6 +82,9 @@ func TestMutantsAreCaught(t *testing.T) {
 		"the order is not kept":   {flaws{anyOrder: true}, []string{"equal validated", "queue"}},
 		"a crash leaves a part":   {flaws{torn: true}, []string{"crash"}},
 		"a crash is made up late": {flaws{late: true}, []string{"crash"}},
+		"a crash forgets":         {flaws{reset: true}, []string{"crash"}},
+		"a crash marks as done":   {flaws{marked: true}, []string{"crash"}},
+		"the history is made up":  {flaws{misnamed: true}, []string{"writers"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

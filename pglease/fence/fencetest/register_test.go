@@ -22,6 +22,7 @@ type register struct {
 	sequence int64
 	history  []fencetest.Entry
 	left     *fencetest.Entry // by a crash
+	done     string           // what a crash has marked as done
 }
 
 // flaws are ways to get it wrong.
@@ -34,6 +35,9 @@ type flaws struct {
 	anyOrder bool                               // the sequence is not looked at
 	torn     bool                               // a crash leaves the effect without the watermark
 	late     bool                               // what a crash left is done after the next write
+	reset    bool                               // a crash loses the watermark
+	marked   bool                               // a crash leaves the command marked as done, and not done
+	misnamed bool                               // the history names another lease
 }
 
 // right is the rule: lower is stale, equal is for the same lease.
@@ -84,14 +88,18 @@ func (r *register) write(_ context.Context, t fence.Token, c fencetest.Command) 
 		r.mu.Lock()
 	}
 	r.raise(t)
-	if !r.again && r.applied(c.ID) {
+	if !r.again && (r.applied(c.ID) || c.ID == r.done) {
 		return nil
 	}
 	if c.Sequence < r.sequence && !r.anyOrder {
 		return &fence.OrderError{Sequence: c.Sequence, Last: r.sequence}
 	}
 	r.sequence = c.Sequence
-	r.history = append(r.history, entry(t, c))
+	e := entry(t, c)
+	if r.misnamed {
+		e.LeaseID = fence.LeaseID{1}
+	}
+	r.history = append(r.history, e)
 	if r.left != nil {
 		r.history, r.left = append(r.history, *r.left), nil
 	}
@@ -131,6 +139,10 @@ func (r *register) crash(_ context.Context, t fence.Token, c fencetest.Command) 
 		r.history = append(r.history, e)
 	case r.late:
 		r.left = &e
+	case r.reset:
+		r.touched = false
+	case r.marked:
+		r.done = c.ID
 	default:
 		r.raise(t)
 	}

@@ -20,8 +20,8 @@ type crowd struct {
 
 	mu       sync.Mutex
 	tokens   []fence.Token // in the order of their grants
-	accepted map[string]int64
-	refused  map[string]int64
+	accepted map[string]fence.Token
+	refused  map[string]fence.Token
 	sequence int64
 	problems []error
 }
@@ -33,7 +33,7 @@ func writers(ctx context.Context, s *suite) error {
 	if err != nil {
 		return err
 	}
-	c := &crowd{suite: s, accepted: map[string]int64{}, refused: map[string]int64{}}
+	c := &crowd{suite: s, accepted: map[string]fence.Token{}, refused: map[string]fence.Token{}}
 	if err := c.takeOver(ctx); err != nil {
 		return err
 	}
@@ -122,9 +122,9 @@ func (c *crowd) send(ctx context.Context, token fence.Token) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		c.accepted[command.ID] = token.Fence()
+		c.accepted[command.ID] = token
 	} else {
-		c.refused[command.ID] = token.Fence()
+		c.refused[command.ID] = token
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (c *crowd) judge(ctx context.Context) error {
 	if err := c.suite.accepted(ctx, token, last); err != nil {
 		return fmt.Errorf("the newest owner, when all others are done: %w", err)
 	}
-	c.accepted[last.ID] = token.Fence()
+	c.accepted[last.ID] = token
 	entries, err := c.History(ctx)
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
@@ -160,21 +160,23 @@ func (c *crowd) judge(ctx context.Context) error {
 	return nil
 }
 
-// told returns an error unless each accepted command took effect, once, under its fence, and no
+// told returns an error unless each accepted command took effect, once, under its token, and no
 // other did.
 func (c *crowd) told(entries []Entry) error {
 	seen := map[string]bool{}
 	for _, e := range entries {
-		number, ok := c.accepted[e.Command]
+		token, ok := c.accepted[e.Command]
 		switch {
-		case !ok && c.refused[e.Command] != 0:
+		case !ok && !c.refused[e.Command].IsZero():
 			return fmt.Errorf("%s under fence %d took effect, and its writer was told that it was refused", e.Command, e.Fence)
 		case !ok:
 			return fmt.Errorf("%s took effect, and nobody sent it", e.Command)
 		case seen[e.Command]:
 			return fmt.Errorf("%s took effect twice", e.Command)
-		case number != e.Fence:
-			return fmt.Errorf("%s took effect under fence %d, and was sent under %d", e.Command, e.Fence, number)
+		case token.Fence() != e.Fence:
+			return fmt.Errorf("%s took effect under fence %d, and was sent under %d", e.Command, e.Fence, token.Fence())
+		case token.LeaseID() != e.LeaseID && !c.NoLeaseID:
+			return fmt.Errorf("%s took effect under lease %s, and was sent under %s", e.Command, e.LeaseID, token.LeaseID())
 		}
 		seen[e.Command] = true
 	}
