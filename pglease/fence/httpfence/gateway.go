@@ -18,7 +18,8 @@ import (
 // Gateway returns a handler that forwards requests to a service which knows nothing of fences: those
 // that change something in the order of their fences, one at a time for each resource, as doc.go
 // says exactly; others as they come. Nil sends them by http.DefaultTransport. Keys and sequences are
-// passed on and not looked at, since what the device has done cannot be known here.
+// passed on and not looked at, since what the device has done cannot be known here. No request is
+// passed on as one to switch protocols, to WebSocket for one: what is said there passes no check.
 func (g *Guard) Gateway(device *url.URL, transport http.RoundTripper) http.Handler {
 	if transport == nil {
 		transport = http.DefaultTransport
@@ -29,6 +30,8 @@ func (g *Guard) Gateway(device *url.URL, transport http.RoundTripper) http.Handl
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(device)
 			r.SetXForwarded()
+			r.Out.Header.Del("Upgrade") // what is said on a connection that was switched passes no check
+			r.Out.Header.Del("Connection")
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			if out, ok := w.(*forwarded); ok {

@@ -190,3 +190,36 @@ func TestGatewayPassesOn(t *testing.T) {
 		t.Errorf("reading: got %q", got)
 	}
 }
+
+// What is said on a connection that was switched to another protocol would pass no check, so the
+// device is not asked to switch: not by a reader either, who needs no token.
+func TestGatewayDoesNotSwitchProtocols(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	gateway, _ := gateways(t, pool, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			w.Header().Set("Upgrade", r.Header.Get("Upgrade"))
+			w.Header().Set("Connection", "Upgrade")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			return
+		}
+		w.WriteHeader(http.StatusUpgradeRequired)
+	}), httpfence.Config{})
+	for _, method := range []string{http.MethodGet, http.MethodPut} {
+		r, err := http.NewRequestWithContext(t.Context(), method, gateway+"/"+pump, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "websocket")
+		r.Header.Set(httpfence.Header, httpfence.Format(token(t, 1)))
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusUpgradeRequired {
+			t.Errorf("%s: got %s", method, response.Status)
+		}
+	}
+}

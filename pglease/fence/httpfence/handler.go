@@ -120,7 +120,15 @@ func (p passage) serve(ctx context.Context, tx pgx.Tx, next http.Handler, out *r
 // command.
 func (p passage) decline(ctx context.Context, tx pgx.Tx) {
 	p.guard.rollback(ctx, tx)
-	_ = p.guard.config.Watermarks.Establish(ctx, p.guard.db, p.token)
+	again, err := p.guard.begin(ctx)
+	if err != nil {
+		return
+	}
+	defer p.guard.rollback(ctx, again)
+	claim := fence.Op{Owner: p.op.Owner, Apply: func(context.Context, pgx.Tx) ([]byte, error) { return nil, errDeclined }}
+	if _, err := p.guard.config.Watermarks.Advance(ctx, again, p.token, claim); errors.Is(err, errDeclined) {
+		_ = again.Commit(ctx)
+	}
 }
 
 // committed tells what the end of a commit means.

@@ -110,7 +110,7 @@ func TestRequestsAreRefused(t *testing.T) {
 func TestDeclinedAndBroken(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	guard := newGuard(t, pool, httpfence.Config{})
+	guard := newGuard(t, pool, httpfence.Config{Owner: func(r *http.Request) string { return r.Header.Get(httpfence.KeyHeader) }})
 	url := serve(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record(discarded{w}, r)
 		tx := httpfence.Tx(r.Context())
@@ -136,6 +136,9 @@ func TestDeclinedAndBroken(t *testing.T) {
 		t.Errorf("the handler's reply came as %q, %v", a.text, a.err)
 	}
 	stands(t, pool, 2)
+	if stale := fence.AsStale(call{token: token(t, 1), body: "late"}.must(t, url, http.StatusPreconditionFailed).err); stale == nil || stale.GreatestOwner != "decline" {
+		t.Errorf("who declined is forgotten: %+v", stale)
+	}
 	if _, err := (call{token: token(t, 3), key: "panic", body: "panicked"}).send(t.Context(), url); err == nil {
 		t.Error("there was a reply to a panic")
 	}
