@@ -24,10 +24,11 @@ import (
 // This needs no watermark and has no first-touch gap: a lease that has expired is refused also when
 // nobody took the resource, and when the data has never seen a newer token.
 //
-// Guard also bounds tx by what the lease has left: lock_timeout and
+// Guard also bounds tx by what the lease has left: lock_timeout, tcp_user_timeout and
 // idle_in_transaction_session_timeout are lowered to that, for this transaction, unless they are
 // stricter. A process that stops in the middle of tx then keeps the next owner out no longer than
-// its own lease would have, counted from its last statement; [GuardedTx] counts from the lease.
+// its own lease would have, counted from its last statement; [GuardedTx] counts from the lease. The
+// middle of a COPY is the exception: see docs/fencing.md.
 //
 // The error matches ErrLost and the cause where the lease is over, and fence.ErrStaleOwner too where
 // the resource has been granted to another since; tx is still usable, and should be rolled back. Any

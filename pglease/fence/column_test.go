@@ -3,6 +3,7 @@ package fence_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -117,9 +118,9 @@ func TestColumnWaitsForARival(t *testing.T) {
 func TestDocumentedSQL(t *testing.T) {
 	t.Parallel()
 	pool, w := setUp(t)
-	const upsert = `INSERT INTO pglease.fence_watermark AS w (resource_id, fence, lease_id) VALUES ($1, $2, $3)
+	const upsert = `INSERT INTO pglease.fence_watermark AS w (resource_id, fence, lease_id, owner_id) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (resource_id) DO UPDATE
-		SET fence = EXCLUDED.fence, lease_id = EXCLUDED.lease_id, version = w.version + 1,
+		SET fence = EXCLUDED.fence, lease_id = EXCLUDED.lease_id, owner_id = EXCLUDED.owner_id, version = w.version + 1,
 		    last_sequence  = CASE WHEN w.fence < EXCLUDED.fence THEN 0 ELSE w.last_sequence END,
 		    established_at = CASE WHEN w.fence < EXCLUDED.fence THEN clock_timestamp() ELSE w.established_at END
 		WHERE w.fence < EXCLUDED.fence OR (w.fence = EXCLUDED.fence AND w.lease_id = EXCLUDED.lease_id)`
@@ -129,10 +130,13 @@ func TestDocumentedSQL(t *testing.T) {
 	}{
 		{token(t, 41), 1}, {token(t, 41), 1}, {token(t, 42), 1}, {token(t, 41), 0}, {tokenOf(t, pump, 42, 7), 0},
 	} {
-		tag, err := pool.Exec(t.Context(), upsert, pump, c.by.Fence(), c.by.LeaseID().String())
+		tag, err := pool.Exec(t.Context(), upsert, pump, c.by.Fence(), c.by.LeaseID().String(), fmt.Sprint("W", c.by.Fence()))
 		if err != nil || tag.RowsAffected() != c.rows {
 			t.Errorf("%v: %d rows, %v; want %d", c.by, tag.RowsAffected(), err, c.rows)
 		}
 	}
 	stands(t, pool, w, 42, 2, 0)
+	if mark, err := w.Watermark(t.Context(), pool, pump); err != nil || mark.Owner != "W42" {
+		t.Errorf("the watermark is %+v, %v", mark, err)
+	}
 }
