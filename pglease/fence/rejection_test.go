@@ -94,13 +94,13 @@ func TestRecorder(t *testing.T) {
 	t.Parallel()
 	pool, w := setUp(t)
 	var record fence.Recorder
-	stale := &fence.Error{Op: "put", Resource: "bucket/object", Err: &fence.StaleError{Resource: "bucket/object", Fence: 1, GreatestFence: 2}}
-	if err := record.Keep(t.Context(), stale); err != error(stale) {
+	var stale error = &fence.Error{Op: "put", Resource: "bucket/object", Err: &fence.StaleError{Resource: "bucket/object", Fence: 1, GreatestFence: 2}}
+	if err := record.Keep(t.Context(), stale); err != stale { //nolint:errorlint // as it came
 		t.Errorf("no recorder: got %v", err)
 	}
 	record = w.Recorder(pool)
 	for _, err := range []error{nil, fence.ErrConflict, stale, stale} {
-		if got := record.Keep(t.Context(), err); got != err {
+		if got := record.Keep(t.Context(), err); got != err { //nolint:errorlint // as it came
 			t.Errorf("got %v, want %v", got, err)
 		}
 	}

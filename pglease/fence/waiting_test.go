@@ -169,7 +169,7 @@ func TestAHiddenTransactionLearnsItsFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it only ends it
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
 	if _, err := tx.Exec(t.Context(), `SELECT FROM pglease.fence_watermark`); err != nil {
 		t.Fatal(err)
 	}
