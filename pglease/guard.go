@@ -110,13 +110,16 @@ func guardTx(ctx context.Context, tx pgx.Tx, token fence.Token, schemaName strin
 	return row.Remaining, nil
 }
 
+// errNoLease is also what a pool to the wrong database meets.
+var errNoLease = errors.New("this database has no lease of the resource: it was pruned, or is kept elsewhere")
+
 // guardRefused asks why. The answer is for people: whatever it is, the lease is over.
 func guardRefused(ctx context.Context, db leasedb.DBTX, token fence.Token) error {
 	row, err := leasedb.New().GuardRefused(ctx, db, leasedb.GuardRefusedParams{
 		ResourceID: token.Resource(), LeaseID: pgtype.UUID{Bytes: token.LeaseID(), Valid: true}, Fence: token.Fence(),
 	})
-	if errors.Is(err, pgx.ErrNoRows) { // pruned, so it had expired
-		return &LostError{Cause: ErrExpired}
+	if errors.Is(err, pgx.ErrNoRows) { // if it was pruned, it had expired
+		return &LostError{Cause: ErrExpired, Last: errNoLease}
 	}
 	if err != nil {
 		return &LostError{Cause: ErrExpired, Last: err}

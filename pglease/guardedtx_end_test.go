@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/fence"
+	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
 // A function that ends the transaction itself is told so: it is not nil, as if its work had been
@@ -67,6 +68,20 @@ func TestGuardedTxIsClosedAfterwards(t *testing.T) {
 	}
 	if err := write(t, "late")(kept); !errors.Is(err, pgx.ErrTxClosed) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A pool to another database than that of the leases is refused, and the error leads there.
+func TestGuardedTxInTheWrongDatabase(t *testing.T) {
+	t.Parallel()
+	pool, a, _ := guardSetUp(t)
+	lease, other := acquire(t, a, "r"), pgleasetest.Pool(t)
+	err := pglease.GuardedTx(t.Context(), other, lease, func(pgx.Tx) error { t.Error("it was let in"); return nil })
+	if !errors.Is(err, pglease.ErrLost) || !strings.Contains(err.Error(), "kept elsewhere") {
+		t.Errorf("got %v", err)
+	}
+	if err := pglease.GuardedTx(t.Context(), pool, lease, write(t, "a")); err != nil {
+		t.Error(err)
 	}
 }
 

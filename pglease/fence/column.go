@@ -86,8 +86,11 @@ func (c Column) update(ctx context.Context, db DB, token Token, change Change) e
 			return err
 		}
 	}
-	return errRivals
+	return errUnchanged
 }
+
+// errUnchanged: neither an older fence nor a missing row is the reason.
+var errUnchanged = errors.New("no row was changed, and nothing stands against the token: a trigger or a policy of the table keeps it from the row, or rivals come and go")
 
 // SQL returns the statement that Update sends, for other drivers and for reading. Its arguments
 // are those of the change, then the fence, the key and, with a Lease column, the lease id.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -110,6 +111,20 @@ func TestColumnWaitsForARival(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-told; !errors.Is(err, fence.ErrStaleOwner) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Who is kept from a row by the table itself is told so, and not that there was a rival.
+func TestColumnThatATriggerSuppresses(t *testing.T) {
+	t.Parallel()
+	pool, _ := setUp(t)
+	mustExec(t, pool, `CREATE TABLE public.device (device_id text PRIMARY KEY, fence bigint, lease_id uuid)`)
+	mustExec(t, pool, `INSERT INTO public.device VALUES ($1)`, pump)
+	mustExec(t, pool, `CREATE FUNCTION keep_off() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+	mustExec(t, pool, `CREATE TRIGGER keep_off BEFORE UPDATE ON public.device FOR EACH ROW EXECUTE FUNCTION keep_off()`)
+	err := deviceColumn.Establish(t.Context(), pool, token(t, 41), nil)
+	if err == nil || fence.IsStale(err) || !strings.Contains(err.Error(), "a trigger or a policy") {
 		t.Errorf("got %v", err)
 	}
 }
