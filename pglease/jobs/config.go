@@ -79,6 +79,9 @@ type Config struct {
 	// KeepFinished is how long jobs are kept after they were completed or dropped. Default 7 days.
 	KeepFinished time.Duration
 
+	// Observer is told of everything that a worker does. Default: none.
+	Observer Observer
+
 	// Logger gets what no caller can see, such as a failed heartbeat. Default: nothing is logged.
 	Logger *slog.Logger
 }

@@ -35,7 +35,7 @@ func (c *Client) CompleteTx(ctx context.Context, tx pgx.Tx, claims ...*Claim) er
 }
 
 func (c *Client) complete(ctx context.Context, db jobsdb.DBTX, claims []*Claim) error {
-	var done []int64
+	done := map[claimKey]bool{}
 	var err error
 	switch len(claims) {
 	case 0:
@@ -50,7 +50,11 @@ func (c *Client) complete(ctx context.Context, db jobsdb.DBTX, claims []*Claim) 
 		}
 	default:
 		ids, fences := numbers(claims)
-		done, err = c.queries.Complete(ctx, db, jobsdb.CompleteParams{Ids: ids, Fences: fences})
+		var rows []jobsdb.CompleteRow
+		rows, err = c.queries.Complete(ctx, db, jobsdb.CompleteParams{Ids: ids, Fences: fences})
+		for _, row := range rows {
+			done[claimKey(row)] = true
+		}
 	}
 	if err != nil {
 		return err
@@ -131,9 +135,13 @@ func (c *Client) Return(ctx context.Context, claims ...*Claim) error {
 func (c *Client) putBack(ctx context.Context, claims []*Claim, d time.Duration) error {
 	ids, fences := numbers(claims)
 	return c.alone(ctx, func(db jobsdb.DBTX) error {
-		done, err := c.queries.PutBack(ctx, db, jobsdb.PutBackParams{Ids: ids, Fences: fences, Delay: d})
+		rows, err := c.queries.PutBack(ctx, db, jobsdb.PutBackParams{Ids: ids, Fences: fences, Delay: d})
 		if err != nil {
 			return err
+		}
+		done := make(map[claimKey]bool, len(rows))
+		for _, row := range rows {
+			done[claimKey(row)] = true
 		}
 		return c.explain(ctx, db, without(claims, done), "")
 	})
@@ -161,13 +169,14 @@ func (c *Client) extend(ctx context.Context, db jobsdb.DBTX, claims []*Claim) er
 	if err != nil {
 		return err
 	}
-	remaining := map[int64]time.Duration{}
-	extended := make([]int64, len(rows))
-	for i, row := range rows {
-		extended[i], remaining[row.ID] = row.ID, row.Remaining
+	remaining := make(map[claimKey]time.Duration, len(rows))
+	extended := make(map[claimKey]bool, len(rows))
+	for _, row := range rows {
+		key := claimKey{row.ID, row.Fence}
+		extended[key], remaining[key] = true, row.Remaining
 	}
 	for _, claim := range claims {
-		if left, ok := remaining[claim.ID]; ok {
+		if left, ok := remaining[claim.key()]; ok {
 			claim.trust(sent.Add(trusted(min(left, c.config.TTL))))
 		}
 	}

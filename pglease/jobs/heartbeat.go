@@ -40,6 +40,7 @@ func (w *worker) beat(alive context.Context) {
 		cancel()
 		if err != nil && alive.Err() == nil {
 			w.config.Logger.Error("a heartbeat failed", "queue", w.config.Queue, "claims", len(tasks), "error", err)
+			w.emit(Event{Kind: EventHeartbeatError, Jobs: len(tasks), Err: err})
 			every = w.config.HeartbeatEvery / 4 // there is time for several attempts before the TTL
 		}
 	}
@@ -48,22 +49,32 @@ func (w *worker) beat(alive context.Context) {
 // extendAll extends in batches. A claim that is over ends its handler's context; what was not
 // confirmed for another reason ends it by the task's timer.
 func (w *worker) extendAll(ctx context.Context, conn *pgx.Conn, tasks []*task) error {
+	sent := time.Now()
+	left := w.config.TTL
+	for _, t := range tasks {
+		left = min(left, t.claim.Remaining())
+	}
 	slices.SortFunc(tasks, func(a, b *task) int { return cmp.Compare(a.claim.ID, b.claim.ID) })
 	for batch := range slices.Chunk(tasks, heartbeatBatch) {
 		claims := make([]*Claim, len(batch))
-		byID := make(map[int64]*task, len(batch))
+		byKey := make(map[claimKey]*task, len(batch))
 		for i, t := range batch {
-			claims[i], byID[t.claim.ID] = t.claim, t
+			claims[i], byKey[t.claim.key()] = t.claim, t
 		}
 		err := w.client.extendOn(ctx, conn, claims)
 		stale := StaleClaims(err)
 		for _, over := range stale {
-			byID[over.ID].cancel(over)
+			w.lose(byKey[claimKey{over.ID, over.Fence}], over)
 		}
 		if err != nil && len(stale) == 0 {
 			return err
 		}
 	}
+	kind := EventHeartbeat
+	if left < w.config.TTL/3 { // as much as one more heartbeat that fails would cost
+		kind = EventHeartbeatLate
+	}
+	w.emit(Event{Kind: kind, Jobs: len(tasks), Duration: time.Since(sent), Remaining: left})
 	return nil
 }
 
@@ -97,6 +108,7 @@ func (w *worker) tend(alive context.Context) {
 		cancel()
 		if err != nil && alive.Err() == nil {
 			w.config.Logger.Error("jobs cannot be tended", "error", err)
+			w.emit(Event{Kind: EventError, Err: err})
 		}
 	}
 }

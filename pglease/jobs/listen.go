@@ -36,6 +36,7 @@ func (w *worker) listen(ctx context.Context) {
 		if err != nil && ctx.Err() == nil && (!told || !errors.Is(err, errNoPush)) {
 			told = errors.Is(err, errNoPush) // a pooler stays one: once is enough
 			w.config.Logger.Warn("the worker cannot listen", "queue", w.config.Queue, "error", err)
+			w.emit(Event{Kind: EventPollOnly, Err: err})
 		}
 		delay := listenerPause
 		if errors.Is(err, errNoPush) {

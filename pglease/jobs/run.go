@@ -40,7 +40,13 @@ func Run(ctx context.Context, pool *pgxpool.Pool, config Config, handler Handler
 	if err := c.CheckSchema(ctx); errors.Is(err, ErrSchema) {
 		return err
 	}
+	c.events = newEvents(config.Observer)
 	newWorker(c, handler).run(ctx)
+	telling, giveUp := context.WithTimeout(context.WithoutCancel(ctx), c.config.StopTimeout)
+	defer giveUp()
+	if !c.events.close(telling) {
+		c.config.Logger.Warn("the observer did not return", "queue", config.Queue)
+	}
 	return nil
 }
 
@@ -59,7 +65,7 @@ type worker struct {
 	rounds sync.WaitGroup // goroutines that live as long as the worker
 
 	mu      sync.Mutex
-	running map[int64]*task
+	running map[claimKey]*task
 	pushed  bool // notifications arrive
 }
 
@@ -67,7 +73,7 @@ func newWorker(c *Client, handler Handler) *worker {
 	return &worker{
 		client: c, config: c.config, handler: handler, id: newUUID(),
 		rung: make(chan struct{}, 1), again: make(chan struct{}, 1), freed: make(chan struct{}, 1), ended: make(chan *task, c.config.Concurrency),
-		running: map[int64]*task{},
+		running: map[claimKey]*task{},
 	}
 }
 
@@ -93,6 +99,7 @@ func (w *worker) run(ctx context.Context) {
 // claimAll keeps the worker busy.
 func (w *worker) claimAll(ctx, alive context.Context) {
 	atBell := time.Time{} // when the bell last heard that this worker waits
+	rung := false
 	for ctx.Err() == nil {
 		n := min(w.free(), MaxBatch)
 		if n == 0 {
@@ -105,7 +112,11 @@ func (w *worker) claimAll(ctx, alive context.Context) {
 		cancel()
 		if err != nil {
 			w.config.Logger.Error("jobs cannot be claimed", "queue", w.config.Queue, "error", err)
+			w.emit(Event{Kind: EventError, Err: err})
+		} else {
+			w.emit(Event{Kind: EventPoll, Jobs: len(claims), Rung: rung})
 		}
+		rung = false
 		for _, claim := range claims {
 			w.start(alive, claim)
 		}
@@ -118,7 +129,7 @@ func (w *worker) claimAll(ctx, alive context.Context) {
 				continue
 			}
 		}
-		if wait(ctx, w.again, w.rung, jitter(w.config.PollEvery, 0.2)) {
+		if rung = wait(ctx, w.again, w.rung, jitter(w.config.PollEvery, 0.2)); rung {
 			atBell = time.Time{}
 		}
 	}
@@ -163,6 +174,12 @@ func (w *worker) stop() {
 		t.cancel(ErrStopping)
 	}
 	<-returned
+}
+
+// emit tells the observer of what no claim is the subject of.
+func (w *worker) emit(e Event) {
+	e.Queue = w.config.Queue
+	w.client.events.emit(e)
 }
 
 func (w *worker) all() []*task {

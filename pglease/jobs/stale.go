@@ -73,16 +73,15 @@ func numbers(claims []*Claim) (ids, fences []int64) {
 	return ids, fences
 }
 
-// without returns the claims whose ids are not among those given.
-func without(claims []*Claim, ids []int64) []*Claim {
-	if len(ids) == len(claims) {
-		return nil
-	}
-	done := make(map[int64]bool, len(ids))
-	for _, id := range ids {
-		done[id] = true
-	}
-	return slices.DeleteFunc(slices.Clone(claims), func(c *Claim) bool { return done[c.ID] })
+// A claimKey tells claims apart. The job alone does not: a process may have an attempt that it
+// lost, and the next one of the same job.
+type claimKey struct{ ID, Fence int64 }
+
+func (c *Claim) key() claimKey { return claimKey{c.ID, c.token.Fence()} }
+
+// without returns the claims that are not among those given.
+func without(claims []*Claim, done map[claimKey]bool) []*Claim {
+	return slices.DeleteFunc(slices.Clone(claims), func(c *Claim) bool { return done[c.key()] })
 }
 
 func onlyID(claims []*Claim) int64 {

@@ -46,6 +46,9 @@ func (c *Client) reap(ctx context.Context) (moved int, err error) {
 		for _, row := range rows {
 			c.config.Logger.Warn("a claim was cut off: its worker was not heard of",
 				"job", row.ID, "queue", row.Queue, "attempt", row.Attempt, "worker", row.WorkerID, "state", row.State)
+			c.events.emit(Event{
+				Kind: EventCutOff, Queue: row.Queue, Job: row.ID, Attempt: int(row.Attempt), Fence: row.Fence, Worker: row.WorkerID, State: State(row.State),
+			})
 		}
 		if moved += len(rows); err != nil || len(rows) < reapBatch {
 			return moved, err

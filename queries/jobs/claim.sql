@@ -47,7 +47,7 @@ WITH mine AS MATERIALIZED (
 UPDATE /*schema.*/job AS j
 SET expires_at = greatest(j.expires_at, clock_timestamp() + sqlc.arg(ttl)::interval)
 WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
-RETURNING j.id, (j.expires_at - clock_timestamp())::interval AS remaining;
+RETURNING j.id, j.fence, (j.expires_at - clock_timestamp())::interval AS remaining;
 
 -- name: ClaimStates :many
 -- ClaimStates tells what became of claims that a step did not touch. It has one row for each claim
@@ -75,4 +75,4 @@ SET state      = CASE WHEN j.attempt >= j.max_attempts THEN 'parked' ELSE 'ready
     expires_at = NULL,
     last_error = format('attempt %s was cut off: its worker %s was not heard of any more', j.attempt, j.worker_id)
 WHERE j.id = ANY(ARRAY(SELECT d.id FROM dead AS d))
-RETURNING j.id, j.queue::text AS queue, j.state::text AS state, j.attempt, j.worker_id::text AS worker_id;
+RETURNING j.id, j.queue::text AS queue, j.state::text AS state, j.attempt, j.fence, j.worker_id::text AS worker_id;

@@ -26,7 +26,7 @@ SET state       = 'done',
     expires_at  = NULL,
     unique_key  = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
 WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
-RETURNING j.id;
+RETURNING j.id, j.fence;
 
 -- name: Fail :one
 -- Fail ends an attempt under exactly this claim: the job is ready after the delay, or parked where
@@ -64,4 +64,4 @@ SET state      = 'ready',
     run_at     = CASE WHEN sqlc.arg(delay)::interval > interval '0' THEN clock_timestamp() + sqlc.arg(delay)::interval ELSE j.run_at END,
     expires_at = NULL
 WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
-RETURNING j.id;
+RETURNING j.id, j.fence;

@@ -159,7 +159,7 @@ WITH mine AS MATERIALIZED (
 UPDATE /*schema.*/job AS j
 SET expires_at = greatest(j.expires_at, clock_timestamp() + $1::interval)
 WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
-RETURNING j.id, (j.expires_at - clock_timestamp())::interval AS remaining
+RETURNING j.id, j.fence, (j.expires_at - clock_timestamp())::interval AS remaining
 `
 
 type ExtendParams struct {
@@ -170,6 +170,7 @@ type ExtendParams struct {
 
 type ExtendRow struct {
 	ID        int64
+	Fence     int64
 	Remaining time.Duration
 }
 
@@ -184,7 +185,7 @@ func (q *Queries) Extend(ctx context.Context, db DBTX, arg ExtendParams) ([]Exte
 	var items []ExtendRow
 	for rows.Next() {
 		var i ExtendRow
-		if err := rows.Scan(&i.ID, &i.Remaining); err != nil {
+		if err := rows.Scan(&i.ID, &i.Fence, &i.Remaining); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -210,7 +211,7 @@ SET state      = CASE WHEN j.attempt >= j.max_attempts THEN 'parked' ELSE 'ready
     expires_at = NULL,
     last_error = format('attempt %s was cut off: its worker %s was not heard of any more', j.attempt, j.worker_id)
 WHERE j.id = ANY(ARRAY(SELECT d.id FROM dead AS d))
-RETURNING j.id, j.queue::text AS queue, j.state::text AS state, j.attempt, j.worker_id::text AS worker_id
+RETURNING j.id, j.queue::text AS queue, j.state::text AS state, j.attempt, j.fence, j.worker_id::text AS worker_id
 `
 
 type ReapRow struct {
@@ -218,6 +219,7 @@ type ReapRow struct {
 	Queue    string
 	State    string
 	Attempt  int32
+	Fence    int64
 	WorkerID string
 }
 
@@ -238,6 +240,7 @@ func (q *Queries) Reap(ctx context.Context, db DBTX, maxJobs int32) ([]ReapRow, 
 			&i.Queue,
 			&i.State,
 			&i.Attempt,
+			&i.Fence,
 			&i.WorkerID,
 		); err != nil {
 			return nil, err

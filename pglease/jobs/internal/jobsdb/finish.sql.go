@@ -26,7 +26,7 @@ SET state       = 'done',
     expires_at  = NULL,
     unique_key  = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
 WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
-RETURNING j.id
+RETURNING j.id, j.fence
 `
 
 type CompleteParams struct {
@@ -34,21 +34,26 @@ type CompleteParams struct {
 	Fences []int64
 }
 
+type CompleteRow struct {
+	ID    int64
+	Fence int64
+}
+
 // Complete is CompleteOne for many claims; rows are locked by id, so that two who complete never
 // wait in a circle. A claim without a row in the answer is over.
-func (q *Queries) Complete(ctx context.Context, db DBTX, arg CompleteParams) ([]int64, error) {
+func (q *Queries) Complete(ctx context.Context, db DBTX, arg CompleteParams) ([]CompleteRow, error) {
 	rows, err := db.Query(ctx, complete, arg.Ids, arg.Fences)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []int64
+	var items []CompleteRow
 	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
+		var i CompleteRow
+		if err := rows.Scan(&i.ID, &i.Fence); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -135,7 +140,7 @@ SET state      = 'ready',
     run_at     = CASE WHEN $1::interval > interval '0' THEN clock_timestamp() + $1::interval ELSE j.run_at END,
     expires_at = NULL
 WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
-RETURNING j.id
+RETURNING j.id, j.fence
 `
 
 type PutBackParams struct {
@@ -144,22 +149,27 @@ type PutBackParams struct {
 	Fences []int64
 }
 
+type PutBackRow struct {
+	ID    int64
+	Fence int64
+}
+
 // PutBack makes the jobs of these claims ready again and takes back that the attempt was counted:
 // after the delay, or at their old time to run where it is zero. A claim without a row in the
 // answer is over.
-func (q *Queries) PutBack(ctx context.Context, db DBTX, arg PutBackParams) ([]int64, error) {
+func (q *Queries) PutBack(ctx context.Context, db DBTX, arg PutBackParams) ([]PutBackRow, error) {
 	rows, err := db.Query(ctx, putBack, arg.Delay, arg.Ids, arg.Fences)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []int64
+	var items []PutBackRow
 	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
+		var i PutBackRow
+		if err := rows.Scan(&i.ID, &i.Fence); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
