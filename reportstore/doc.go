@@ -79,6 +79,11 @@
 // The rows of reports stay for ever. Their number is that of the reports, and a row that went would
 // take its watermark along: the next write would be a first one, whoever it came from.
 //
+// # Runs
+//
+// Where a report is made once for a period, the table report_runs says so by its primary key: see
+// [Store.StartRun]. That is not fenced and needs no lease; who ends the run is, by [Store.FinishRun].
+//
 // # Names
 //
 // A report is bound to the resource of the same name: the token for report/2026-07 writes the

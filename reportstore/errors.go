@@ -24,6 +24,9 @@ var (
 	// ErrInvalidReport says that a field is out of its bounds. Nothing was sent.
 	ErrInvalidReport = errors.New("invalid report")
 
+	// ErrInvalidRun says the same of what describes a run.
+	ErrInvalidRun = errors.New("invalid run")
+
 	// ErrSchema says that the tables are not there, or not all of them, in the schema that the Config
 	// names. The text names the command that makes them. Nothing was written, and a call within a
 	// transaction has ended that transaction.
@@ -34,7 +37,7 @@ var (
 // methods is one. A database's error is in the chain as it came; after one, the write may have
 // been applied or not, and the same call again finds out.
 type Error struct {
-	Op     string // "publish", "establish", "read", "history", "rejections", "watermark"
+	Op     string // "publish", "establish", "read", "history", "rejections", "watermark", "start run", ...
 	Report string
 	Err    error
 }

@@ -63,5 +63,8 @@ func everyCall(t *testing.T, pool *pgxpool.Pool, store *reportstore.Store) map[s
 	_, errs["history"] = store.History(t.Context(), july)
 	_, errs["rejections"] = store.Rejections(t.Context(), july)
 	_, errs["watermark"] = store.Watermark(t.Context(), july)
+	_, _, errs["start run"] = store.StartRun(t.Context(), july, "2026-07", "")
+	_, errs["finish run"] = store.FinishRun(t.Context(), token(t, 41), july, "2026-07", 1, 1)
+	_, errs["run"] = store.Run(t.Context(), july, "2026-07")
 	return errs
 }
