@@ -181,6 +181,16 @@ func (s *Store) run(ctx context.Context, db reportdb.DBTX, reportID, period stri
 	return asRun(reportID, period, row), err
 }
 
+// CheckSchema returns nil if the database has the tables that this library needs. Otherwise the
+// error matches ErrSchema and names the command that makes them.
+func (s *Store) CheckSchema(ctx context.Context) error {
+	_, err := s.queries.Run(ctx, s.schema.On(s.pool), reportdb.RunParams{})
+	if err == nil || errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return s.wrap("check schema", "", err)
+}
+
 func (s *Store) runAnswer(op, reportID string, run Run, started bool, err error) (Run, bool, error) {
 	if err != nil {
 		return Run{}, false, s.wrap(op, reportID, err)

@@ -1,7 +1,6 @@
 package reportstore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -62,7 +61,8 @@ func TestRivalsForARun(t *testing.T) {
 				}
 			})
 		}
-		if wg.Wait(); len(by) != 1 {
+		wg.Wait()
+		if len(by) != 1 {
 			t.Errorf("%s: it was started by %v", level, by)
 		}
 	}
@@ -177,7 +177,7 @@ func TestRunArgumentsAreCheckedBeforeAnySQL(t *testing.T) {
 		}
 	}
 	finish := func(token fence.Token, number int, version int64) error {
-		_, err := store.FinishRun(context.Background(), token, july, period, number, version)
+		_, err := store.FinishRun(t.Context(), token, july, period, number, version)
 		return err
 	}
 	if err := finish(fence.Token{}, 1, 1); !errors.Is(err, fence.ErrInvalidToken) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglease/pglease/pglease"
+	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/reportstore"
 )
 
@@ -21,7 +22,13 @@ const urlVariable = "PGLEASE_DATABASE_URL"
 type database struct {
 	url    string
 	schema string
+	lines  []string // of migrations that the command needs; default defaultLines
 }
+
+var (
+	defaultLines = []string{"lease", "report"}
+	jobLines     = []string{"jobs", "report"}
+)
 
 func (d *database) flags(c *cobra.Command) {
 	c.Flags().StringVar(&d.url, "database-url", "", "the database; default $"+urlVariable+", then $DATABASE_URL, then PG*")
@@ -74,12 +81,35 @@ func (d *database) withStore(ctx context.Context, owner string, work func(*pgxpo
 	return d.explain(work(pool, store))
 }
 
+// withJobs calls work with the report store and a client of the jobs, both on one database.
+func (d *database) withJobs(ctx context.Context, config jobs.Config, work func(*pgxpool.Pool, *reportstore.Store, *jobs.Client) error) error {
+	d.lines = jobLines
+	return d.withStore(ctx, config.Owner, func(pool *pgxpool.Pool, store *reportstore.Store) error {
+		config.Schema = d.schema
+		client, err := jobs.New(pool, config)
+		if err != nil {
+			return usageError{err}
+		}
+		if err := errors.Join(store.CheckSchema(ctx), client.CheckSchema(ctx)); err != nil {
+			return err
+		}
+		return work(pool, store, client)
+	})
+}
+
 // explain adds the remedy to an error that says that the tables are missing.
 func (d *database) explain(err error) error {
-	if !errors.Is(err, reportstore.ErrSchema) && !errors.Is(err, pglease.ErrSchema) {
+	if !errors.Is(err, reportstore.ErrSchema) && !errors.Is(err, pglease.ErrSchema) && !errors.Is(err, jobs.ErrSchema) {
 		return err
 	}
-	command := "pglease migrate up --line lease --line report"
+	command := "pglease migrate up"
+	lines := d.lines
+	if lines == nil {
+		lines = defaultLines
+	}
+	for _, line := range lines {
+		command += " --line " + line
+	}
 	if d.schema != "" {
 		command += " --schema '" + strings.ReplaceAll(d.schema, "'", `'\''`) + "'"
 	}

@@ -25,9 +25,23 @@ func reportFlag(c *cobra.Command, report *string) {
 	}
 }
 
+// nameFlags name a report in the store: one that publish wrote, or with --queue one of the workers.
+func nameFlags(c *cobra.Command, report, queue *string) {
+	reportFlag(c, report)
+	c.Flags().StringVar(queue, "queue", "", "the report that workers of this queue publish")
+	given := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		err := given(c, args)
+		if err == nil && *queue != "" {
+			*report = stored(*queue, *report)
+		}
+		return err
+	}
+}
+
 func newRead() *cobra.Command {
 	var d database
-	var report string
+	var report, queue string
 	var version int64
 	c := &cobra.Command{
 		Use:   "read --report NAME",
@@ -51,7 +65,7 @@ func newRead() *cobra.Command {
 			})
 		},
 	}
-	reportFlag(c, &report)
+	nameFlags(c, &report, &queue)
 	d.flags(c)
 	c.Flags().Int64Var(&version, "version", 0, "an earlier version (default the last)")
 	return c
@@ -59,7 +73,7 @@ func newRead() *cobra.Command {
 
 func newHistory() *cobra.Command {
 	var d database
-	var report string
+	var report, queue string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "history --report NAME",
@@ -85,7 +99,7 @@ func newHistory() *cobra.Command {
 			})
 		},
 	}
-	reportFlag(c, &report)
+	nameFlags(c, &report, &queue)
 	d.flags(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c

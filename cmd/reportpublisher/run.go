@@ -61,6 +61,9 @@ Begin with the demo; it needs no set-up:
   reportpublisher demo
   reportpublisher demo --unfenced
 
+publish takes a lease and makes the report itself. enqueue asks for it, once for
+a month, and a worker makes it. The README says when to choose which.
+
 The database is that of --database-url, or else of PGLEASE_DATABASE_URL,
 DATABASE_URL, or PGHOST and its like. Exit status: 0 done, 1 error, 2 usage.`,
 		SilenceErrors: true,
@@ -70,7 +73,7 @@ DATABASE_URL, or PGHOST and its like. Exit status: 0 done, 1 error, 2 usage.`,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newPublish(), newRead(), newHistory(), newDemo(), newDemoWorker())
+	root.AddCommand(newPublish(), newRead(), newHistory(), newEnqueue(), newWorker(), newDemo(), newDemoWorker())
 	return root
 }
 

@@ -12,9 +12,15 @@ import (
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
-// TestMain is also the program that the demo's tests start, and that the demo starts again as its
-// workers.
+// asProcess is the worker as a process; set where processes can be frozen.
+var asProcess func() int
+
+// TestMain is also the program that tests start as the demo and as workers, and that the demo starts
+// again as its own.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "worker" {
+		os.Exit(asProcess())
+	}
 	if len(os.Args) > 1 && (os.Args[1] == workerName || os.Args[1] == "demo") {
 		main()
 	}
@@ -66,10 +72,17 @@ func TestWrongCalls(t *testing.T) {
 		"read --report r r":            `unknown command "r"`,
 		"read --report r --version -1": "--version is negative",
 		"history":                      "--report is missing",
-		"demo --ttl 10ms":              "--ttl is not between 1s and 20s",
-		"demo now":                     `unknown command "now"`,
-		workerName:                     "accepts 1 arg",
-		workerName + " {":              "unexpected end of JSON input",
+		"enqueue":                      "requires at least 1 arg",
+		"enqueue a.csv":                "--report is missing",
+		"enqueue --report r a.csv":     "the report's name must end in its month",
+		"enqueue --report report/2026-07 --queue a/b a.csv":      "contains a slash",
+		"enqueue --report report/2026-07 --database-url ! a.csv": "cannot parse",
+		"worker now":      `unknown command "now"`,
+		"worker --ttl x":  "invalid argument",
+		"demo --ttl 10ms": "--ttl is not between 1s and 20s",
+		"demo now":        `unknown command "now"`,
+		workerName:        "accepts 1 arg",
+		workerName + " {": "unexpected end of JSON input",
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +93,7 @@ func TestWrongCalls(t *testing.T) {
 
 func TestHelpFitsTheTerminal(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"--help"}, {"publish", "--help"}, {"read", "--help"}, {"history", "--help"}, {"demo", "--help"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"publish", "--help"}, {"read", "--help"}, {"history", "--help"}, {"enqueue", "--help"}, {"worker", "--help"}, {"demo", "--help"}} {
 		r := call(t.Context(), nil, args...)
 		r.want(t, exitOK, "reportpublisher", "")
 		for line := range strings.Lines(r.stdout) {

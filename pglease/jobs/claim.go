@@ -44,6 +44,9 @@ func (c *Claim) Token() fence.Token { return c.token }
 // of its jobs. The zero Token where the job has no partition key.
 func (c *Claim) PartitionToken() fence.Token { return c.partition }
 
+// PartitionResource is the name of the resource that PartitionToken is for: "partition/<queue>/<key>".
+func PartitionResource(queue, key string) string { return "partition/" + queue + "/" + key }
+
 // Remaining is how long the claim may still be trusted: it counts from before the claim, or the
 // last confirmed Extend, was sent. After that another may have the job.
 func (c *Claim) Remaining() time.Duration { return max(0, time.Until(*c.until.Load())) }
@@ -123,7 +126,7 @@ func newClaim(queue string, row jobsdb.ClaimRow, until time.Time) *Claim {
 	id := newUUID()
 	c.token = mint.Token("job/"+queue+"/"+strconv.FormatInt(row.ID, 10), row.Fence, id).(fence.Token)
 	if row.PartitionKey != "" {
-		c.partition = mint.Token("partition/"+queue+"/"+row.PartitionKey, row.Generation, id).(fence.Token)
+		c.partition = mint.Token(PartitionResource(queue, row.PartitionKey), row.Generation, id).(fence.Token)
 	}
 	return c
 }

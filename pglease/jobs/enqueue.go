@@ -79,7 +79,7 @@ func (c *Client) newBatch(jobs []Job) (*batch, error) {
 	}
 	b := &batch{client: c, jobs: jobs, receipts: make([]Receipt, len(jobs)), awaited: map[string]int{}}
 	for i, job := range jobs {
-		if err := job.check(); err != nil {
+		if err := job.Check(); err != nil {
 			if len(jobs) > 1 {
 				err = fmt.Errorf("number %d of the call: %w", i, err)
 			}

@@ -96,8 +96,8 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalidJob}, args...)...)
 }
 
-// check returns all that is wrong with the job.
-func (j Job) check() error {
+// Check returns all that is wrong with the job, as Enqueue would: the error matches ErrInvalidJob.
+func (j Job) Check() error {
 	return errors.Join(
 		checkQueue(j.Queue),
 		checkPayload(j.Payload),
