@@ -86,3 +86,71 @@ func TestAdoptOnItsOwn(t *testing.T) {
 		t.Errorf("error: %v", err)
 	}
 }
+
+func TestAdoptRaisesTheFloorOfJobs(t *testing.T) {
+	t.Parallel()
+	const job = "INSERT INTO pglease.job (queue, state, max_attempts, payload, fence) VALUES ('q', 'done', 1, '{}', $1::bigint << 41 | 12345)"
+	const partition = "INSERT INTO pglease.job_partition (queue, partition_key, generation) VALUES ('q', 'p', $1::bigint << 41 | 12345)"
+	const floorOfJobs = "SELECT floor FROM pglease.job_fence_floor"
+	for name, test := range map[string]struct {
+		job, partition int64 // generations
+		base           int64
+		below          int64 // the timeline here is so much below that of the server before
+	}{
+		"nothing claimed yet":             {},
+		"a claim of generation 7":         {job: 7},
+		"a partition of generation 9":     {job: 7, partition: 9},
+		"a claim above the partition":     {job: 9, partition: 7},
+		"the base alone says more":        {base: 20},
+		"it was made on a later timeline": {job: 3, below: 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgleasetest.Pool(t, migrations.Jobs)
+			execute(t, pool, "UPDATE pglease.job_installation SET generation_base = generation_base + $1", test.base)
+			if test.below > 0 {
+				execute(t, pool, "ALTER TABLE pglease.job_installation DISABLE TRIGGER job_installation_never_falls")
+				execute(t, pool, "UPDATE pglease.job_installation SET generation_base = generation_base - $1", test.below)
+				execute(t, pool, "ALTER TABLE pglease.job_installation ENABLE TRIGGER job_installation_never_falls")
+			}
+			if test.job > 0 {
+				execute(t, pool, job, test.job)
+			}
+			if test.partition > 0 {
+				execute(t, pool, partition, test.partition)
+			}
+			highest := max(value[int64](t, pool, floorOfJobs), test.job<<41|12345, test.partition<<41|12345)
+			execute(t, pool, "UPDATE pglease.job_installation SET system_identifier = system_identifier - 1")
+
+			if result := up(t, pool, "", migrations.Jobs); !result.Adopted || len(result.Applied) != 0 {
+				t.Errorf("up: %+v", result)
+			}
+			if adopted := value[int64](t, pool, floorOfJobs); adopted>>41 <= highest>>41 {
+				t.Errorf("floor is %d, generation %d; the highest fence was %d, generation %d", adopted, adopted>>41, highest, highest>>41)
+			}
+			if result := up(t, pool, "", migrations.Jobs); result.Adopted {
+				t.Error("it was adopted twice")
+			}
+		})
+	}
+}
+
+// Adopt looks after each line that is there, and misses none because another is missing or at home.
+func TestAdoptCoversEachLine(t *testing.T) {
+	t.Parallel()
+	away := map[migrations.Line]string{
+		migrations.Lease: "UPDATE pglease.installation SET system_identifier = system_identifier - 1",
+		migrations.Jobs:  "UPDATE pglease.job_installation SET system_identifier = system_identifier - 1",
+	}
+	for _, lines := range [][]migrations.Line{{migrations.Lease}, {migrations.Jobs}, {migrations.Lease, migrations.Jobs}} {
+		pool := pgleasetest.Pool(t, lines...)
+		for _, moved := range lines {
+			execute(t, pool, away[moved])
+			for _, want := range []bool{true, false} {
+				if adopted, err := newMigrator(t, "").Adopt(t.Context(), pool); err != nil || adopted != want {
+					t.Errorf("lines %v, %s came from elsewhere: adopted %v, %v, want %v", lines, moved, adopted, err, want)
+				}
+			}
+		}
+	}
+}

@@ -43,8 +43,8 @@ func New(schemaName string) (*Migrator, error) {
 
 // Up applies what is missing of a line, each migration in a transaction of its own, and makes the
 // schema if it is missing. A database that is newer than this program is left as it is, so that
-// an older release can start beside a newer one. Up of [Lease] also does what [Migrator.Adopt]
-// does.
+// an older release can start beside a newer one. Up of [Lease] and of [Jobs] also does
+// what [Migrator.Adopt] does for that line.
 //
 // It works on a connection of its own, opened with the configuration of the pool. Where there is
 // nothing to do it needs no right but to read. Errors are of type *[Error]; what Result lists is

@@ -89,8 +89,8 @@ func (m *Migrator) stepUp(ctx context.Context, tx pgx.Tx, line Line) (move, erro
 		return done, m.run(d, line, +1)
 	}
 	// What a newer release made of the tables, only that release can adopt.
-	if line == Lease && done.from == all[len(all)-1].Version {
-		done.adopted, err = m.adopt(ctx, tx)
+	if done.from == all[len(all)-1].Version {
+		done.adopted, err = m.adopt(ctx, tx, line)
 	}
 	return done, err
 }

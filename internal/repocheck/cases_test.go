@@ -52,17 +52,17 @@ var fieldCases = map[string]string{
 	"W5":  "the listening session is killed, silent or refused",
 	"W6":  "a long resource name in a notification",
 	"W7":  "a waiter's queue entry disappears",
+	"J1":  "200 workers claim 10,000 jobs",
+	"J2":  "a worker that was given up for dead completes its job",
+	"J3":  "a job kills its worker every time",
+	"J4":  "a worker is killed",
+	"J5":  "a retry meets a queued job with the same unique key",
 	"O1":  "ten migrators start at once, and one is killed half way",
 	"O2":  "the service uses golang-migrate itself",
 }
 
 // Further cases that a test may name. One that a test must name belongs above.
 var furtherCases = map[string]string{
-	"J1": "200 workers claim 10,000 jobs",
-	"J2": "a worker that was given up for dead completes its job",
-	"J3": "a job kills its worker every time",
-	"J4": "a worker is killed",
-	"J5": "a retry meets a queued job with the same unique key",
 	"O3": "a transaction pooler in front of Postgres",
 	"O4": "a command that runs under a lease loses it",
 	"O5": "an operator frees a stuck resource",

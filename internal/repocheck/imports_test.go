@@ -26,6 +26,7 @@ func TestConsumerCompilesOnlyStdAndPgx(t *testing.T) {
 	}{
 		{own + "/pglease", pool},
 		{own + "/reportstore", pool},
+		{own + "/pglease/jobs", pool},
 	} {
 		t.Run(c.pkg, func(t *testing.T) {
 			t.Parallel()
