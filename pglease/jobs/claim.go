@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -75,8 +76,44 @@ func (c *Client) Claim(ctx context.Context, queue string, n int) ([]*Claim, erro
 		return nil, wrap("claim", queue, 0, invalid("%d jobs in one call, not between 1 and %d", n, MaxBatch))
 	}
 	claims, err := c.claim(ctx, queue, n)
-	if err != nil || (len(claims) == n && !c.due(&c.promoted, tendEvery)) {
-		return claims, wrap("claim", queue, 0, err)
+	if err == nil {
+		claims, err = c.fill(ctx, queue, n, claims)
+	}
+	return claims, wrap("claim", queue, 0, err)
+}
+
+// CompleteAndClaim ends a claim as Complete does, and gives this process up to n jobs of the same
+// queue as Claim does, in one statement and one commit: what a process that works on one job after
+// the other does between two of them, for about half of what both calls cost.
+//
+// Where the claim is over, the error holds a *StaleClaimError; the jobs that were claimed are
+// returned beside it and are this process's all the same. After any other error the job may be done
+// and others may have been claimed, or nothing happened: the same call again finds out about the
+// job, and the others run again after the TTL.
+func (c *Client) CompleteAndClaim(ctx context.Context, claim *Claim, n int) ([]*Claim, error) {
+	err := checkClaims([]*Claim{claim})
+	if err == nil && (n < 1 || n > MaxBatch) {
+		err = invalid("%d jobs in one call, not between 1 and %d", n, MaxBatch)
+	}
+	if err != nil {
+		return nil, wrap("complete and claim", "", onlyID([]*Claim{claim}), err)
+	}
+	claims, ended, err := c.completeAndClaim(ctx, claim, n)
+	if err != nil {
+		return nil, wrap("complete and claim", "", claim.ID, err)
+	}
+	if !ended {
+		err = c.alone(ctx, func(db jobsdb.DBTX) error { return c.explain(ctx, db, []*Claim{claim}, Done) })
+	}
+	more, failed := c.fill(ctx, claim.Queue, n, claims)
+	return more, wrap("complete and claim", "", claim.ID, errors.Join(err, failed))
+}
+
+// fill does now and then what Tend does, and claims again where too little was claimed before. An
+// error means that nothing is claimed: with claims in hand what failed is left to the next time.
+func (c *Client) fill(ctx context.Context, queue string, n int, claims []*Claim) ([]*Claim, error) {
+	if len(claims) == n && !c.due(&c.promoted, tendEvery) {
+		return claims, nil
 	}
 	moved, err := c.tend(ctx)
 	if err == nil && moved > 0 && len(claims) < n {
@@ -84,10 +121,10 @@ func (c *Client) Claim(ctx context.Context, queue string, n int) ([]*Claim, erro
 		more, err = c.claim(ctx, queue, n-len(claims))
 		claims = append(claims, more...)
 	}
-	if len(claims) > 0 { // what failed is tried again; the caller must not lose the claims
+	if len(claims) > 0 {
 		return claims, nil
 	}
-	return nil, wrap("claim", queue, 0, err)
+	return nil, err
 }
 
 func (c *Client) claim(ctx context.Context, queue string, n int) ([]*Claim, error) {
@@ -103,15 +140,44 @@ func (c *Client) claim(ctx context.Context, queue string, n int) ([]*Claim, erro
 	if err != nil {
 		return nil, err
 	}
-	// RETURNING has no order.
+	return newClaims(queue, rows, sent.Add(trusted(c.config.TTL))), nil
+}
+
+func (c *Client) completeAndClaim(ctx context.Context, claim *Claim, n int) (claims []*Claim, ended bool, err error) {
+	var rows []jobsdb.CompleteAndClaimRow
+	var sent time.Time
+	err = c.alone(ctx, func(db jobsdb.DBTX) (err error) {
+		sent = time.Now()
+		rows, err = c.queries.CompleteAndClaim(ctx, db, jobsdb.CompleteAndClaimParams{
+			ID: claim.ID, Fence: claim.token.Fence(), Queue: claim.Queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	var claimed []jobsdb.ClaimRow
+	for _, row := range rows {
+		if ended = row.Ended; row.ID != 0 {
+			claimed = append(claimed, jobsdb.ClaimRow{
+				ID: row.ID, Priority: row.Priority, RunAt: row.RunAt, Attempt: row.Attempt, MaxAttempts: row.MaxAttempts, Fence: row.Fence,
+				PartitionKey: row.PartitionKey, Generation: row.Generation, CreatedAt: row.CreatedAt, LastError: row.LastError, Payload: row.Payload,
+			})
+		}
+	}
+	return newClaims(claim.Queue, claimed, sent.Add(trusted(c.config.TTL))), ended, nil
+}
+
+// newClaims puts the rows into order: RETURNING has none.
+func newClaims(queue string, rows []jobsdb.ClaimRow, until time.Time) []*Claim {
 	slices.SortFunc(rows, func(a, b jobsdb.ClaimRow) int {
 		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
 	claims := make([]*Claim, len(rows))
 	for i, row := range rows {
-		claims[i] = newClaim(queue, row, sent.Add(trusted(c.config.TTL)))
+		claims[i] = newClaim(queue, row, until)
 	}
-	return claims, nil
+	return claims
 }
 
 // trusted leaves a hundredth of a time by the database's clock to clocks of other rates.

@@ -76,7 +76,8 @@ type Config struct {
 	// the attempt being counted. Default 30 s.
 	StopTimeout time.Duration
 
-	// KeepFinished is how long jobs are kept after they were completed or dropped. Default 7 days.
+	// KeepFinished is how long jobs are kept after they were completed or dropped. A worker prunes
+	// the jobs of all queues, so the shortest among the workers counts. Default 7 days.
 	KeepFinished time.Duration
 
 	// Observer is told of everything that a worker does. Default: none.

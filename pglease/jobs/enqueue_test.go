@@ -146,6 +146,23 @@ func TestUniqueKeyIsKeptForATime(t *testing.T) {
 	}
 }
 
+// So it is where a person drops the job.
+func TestDroppedJobKeepsItsKeyForTheTime(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	for key, keep := range map[string]time.Duration{"kept": time.Hour, "given up": 0} {
+		job := jobs.Job{Queue: queue, Unique: jobs.Unique{Key: key, For: keep}}
+		id := b.enqueue(job)[0]
+		if err := b.Drop(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.Enqueue(t.Context(), job)
+		if err != nil || got[0].Duplicate != (keep > 0) || (got[0].ID == id) != (keep > 0) {
+			t.Errorf("%s: %+v, %v", key, got, err)
+		}
+	}
+}
+
 // A job that gave up its key by being claimed, and whose retry meets a queued job with the key,
 // runs beside that: both end.
 func TestRetryMeetsQueuedJobWithTheSameKey_J5(t *testing.T) {

@@ -82,13 +82,13 @@ const NoDelay time.Duration = -1
 // It answers with the state. The error holds a *StaleClaimError where the claim is over.
 func (c *Client) Fail(ctx context.Context, claim *Claim, f Failure) (State, error) {
 	delay := f.Delay
-	switch delay {
-	case 0:
+	switch {
+	case delay == 0 && claim != nil:
 		delay = c.backoff(claim.Attempt)
-	case NoDelay:
+	case delay == NoDelay:
 		delay = 0
 	}
-	err := checkText("reason of a failure", f.Reason, MaxErrorLength)
+	err := errors.Join(checkClaims([]*Claim{claim}), checkText("reason of a failure", f.Reason, MaxErrorLength))
 	if err == nil && (delay < 0 || delay > MaxDelay) {
 		err = invalid("delay %v is not between 0 and %v", delay, MaxDelay)
 	}
@@ -104,7 +104,7 @@ func (c *Client) Fail(ctx context.Context, claim *Claim, f Failure) (State, erro
 			return err
 		})
 	}
-	return State(state), wrap("fail", "", claim.ID, err)
+	return State(state), wrap("fail", "", onlyID([]*Claim{claim}), err)
 }
 
 // backoff is the pause after an attempt. An attempt is counted from 1.
@@ -116,8 +116,12 @@ func (c *Client) backoff(attempt int) time.Duration {
 // Snooze gives the job back until d from now, by the database's clock. The attempt is not counted.
 // The error holds a *StaleClaimError where the claim is over.
 func (c *Client) Snooze(ctx context.Context, claim *Claim, d time.Duration) error {
-	if d <= 0 || d > MaxDelay {
-		return wrap("snooze", "", claim.ID, invalid("delay %v is not between 0 and %v", d, MaxDelay))
+	err := checkClaims([]*Claim{claim})
+	if err == nil && (d <= 0 || d > MaxDelay) {
+		err = invalid("delay %v is not between 0 and %v", d, MaxDelay)
+	}
+	if err != nil {
+		return wrap("snooze", "", onlyID([]*Claim{claim}), err)
 	}
 	return wrap("snooze", "", claim.ID, c.putBack(ctx, []*Claim{claim}, d))
 }

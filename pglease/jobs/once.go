@@ -40,7 +40,8 @@ func InSchema(name string) OnceOption { return func(o *onceOptions) { o.schema =
 //
 // Above READ COMMITTED, a rival that has just committed ends the transaction with a serialization
 // failure (SQLSTATE 40001); run the whole of it again. The error matches ErrInvalidKey where the
-// key is not 1 to 512 bytes of UTF-8 without NUL: nothing was sent.
+// key is not 1 to 512 bytes of UTF-8 without NUL: nothing was sent. It matches ErrInvalidJob where
+// the result is larger than MaxPayloadSize as JSON, or has a NUL: as if fn had failed.
 func Once[T any](ctx context.Context, tx pgx.Tx, key string, fn func(context.Context, pgx.Tx) (T, error), options ...OnceOption) (result T, repeated bool, err error) {
 	var o onceOptions
 	for _, option := range options {
@@ -79,6 +80,9 @@ func first[T any](ctx context.Context, tx pgx.Tx, s *schema.Schema, key string, 
 		if err != nil {
 			return err
 		}
+		if len(text) > MaxPayloadSize {
+			return fmt.Errorf("result: %w", invalid("it has %d bytes, the limit is %d", len(text), MaxPayloadSize))
+		}
 		if err := checkJSON(text); err != nil {
 			return fmt.Errorf("result: %w", err)
 		}
@@ -116,6 +120,9 @@ func checkOnceKey(key string) error {
 // PruneOnce deletes the results of idempotency keys that are older than age; after that a key is
 // as new. It reports how many went. Nothing else deletes them.
 func (c *Client) PruneOnce(ctx context.Context, age time.Duration) (int64, error) {
+	if age < 0 {
+		return 0, wrap("prune once", "", 0, invalid("the age %v is negative", age))
+	}
 	n, err := inBatches(func() (int64, error) {
 		return c.queries.PruneOnce(ctx, c.schema.On(c.pool), jobsdb.PruneOnceParams{Age: age, MaxRows: pruneBatch})
 	})

@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -130,5 +131,27 @@ func TestRivalsForAnIdempotencyKey(t *testing.T) {
 	group.Wait()
 	if firsts != 1 || len(results) != 1 || value[int](b, "SELECT count(*) FROM charges") != 1 {
 		t.Errorf("%d did it, results %v", firsts, results)
+	}
+}
+
+// What cannot be kept is refused before any SQL, and the transaction goes on.
+func TestOnceRefusesResultsThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	for name, result := range map[string]string{"NUL": "a\x00", "too large": strings.Repeat("x", jobs.MaxPayloadSize)} {
+		err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+			give := func(context.Context, pgx.Tx) (string, error) { return result, nil }
+			if _, _, err := jobs.Once(t.Context(), tx, "k", give); !errors.Is(err, jobs.ErrInvalidJob) {
+				t.Errorf("%s: %v", name, err)
+			}
+			_, err := tx.Exec(t.Context(), "SELECT 1")
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := value[int](b, "SELECT count(*) FROM pglease.job_once"); n != 0 {
+		t.Errorf("%d keys", n)
 	}
 }

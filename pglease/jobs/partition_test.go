@@ -239,3 +239,27 @@ func TestPartitionHasOneHead(t *testing.T) {
 	b.exec("DELETE FROM pglease.job WHERE state = 'running'")
 	b.one() // the next one, though nobody completed the first
 }
+
+// A partition without jobs is forgotten after a day and not at once: until then its generation does
+// not rest on the server's clock alone.
+func TestPruneLeavesPartitionsForADay(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.enqueue(in("a"))
+	claim := b.one()
+	b.done(claim)
+	const kept = "SELECT count(*) FROM pglease.job_partition"
+	if _, err := b.Prune(t.Context(), 0); err != nil || value[int](b, kept) != 1 {
+		t.Errorf("a partition that was just in use: %d are left, %v", value[int](b, kept), err)
+	}
+	// The epoch of an installation never changes; this is one that is two days older.
+	b.exec("ALTER TABLE pglease.job_installation DISABLE TRIGGER job_installation_never_falls")
+	b.exec("UPDATE pglease.job_installation SET epoch = epoch - interval '2 days'")
+	if _, err := b.Prune(t.Context(), 0); err != nil || value[int](b, kept) != 0 {
+		t.Errorf("two days later: %d are left, %v", value[int](b, kept), err)
+	}
+	b.enqueue(in("a"))
+	if next := b.one(); next.PartitionToken().Fence() <= claim.PartitionToken().Fence() {
+		t.Errorf("generation %d after %d", next.PartitionToken().Fence(), claim.PartitionToken().Fence())
+	}
+}

@@ -69,6 +69,9 @@ func statements(claims []*jobs.Claim, parked int64) map[string]func(*jobsdb.Quer
 		"complete one": func(q *jobsdb.Queries, db jobsdb.DBTX) error {
 			return e(q.CompleteOne(ctx, db, jobsdb.CompleteOneParams{ID: ids[0], Fence: fences[0]}))
 		},
+		"complete and claim": func(q *jobsdb.Queries, db jobsdb.DBTX) error {
+			return e(q.CompleteAndClaim(ctx, db, jobsdb.CompleteAndClaimParams{ID: ids[0], Fence: fences[0], Queue: queue, MaxJobs: 1, WorkerID: "w", TTL: time.Minute}))
+		},
 		"complete many": func(q *jobsdb.Queries, db jobsdb.DBTX) error {
 			return e(q.Complete(ctx, db, jobsdb.CompleteParams{Ids: ids, Fences: fences}))
 		},
@@ -125,6 +128,7 @@ func TestCostDoesNotGrowWithTheTable(t *testing.T) {
 			for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
 				plan := b.explain(mode, statement)
 				what := fmt.Sprintf("%s, analyzed %v, %s", name, analyzed, mode)
+				t.Logf("%s: beside %d finished and %d parked jobs: %s", what, total, total/10, regexp.MustCompile(`Buffers: shared hit=\d+`).FindString(plan))
 				cheap(t, what, plan)
 			}
 		}

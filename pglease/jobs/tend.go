@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/pglease/pglease/pglease/jobs/internal/jobsdb"
@@ -72,6 +73,16 @@ func (c *Client) promote(ctx context.Context) (moved int, err error) {
 }
 
 func (c *Client) promoteSome(ctx context.Context) (keys, ready int, err error) {
+	for range tries { // a person who drops several of the heads at once may be in the way
+		keys, ready, err = c.promoteOnce(ctx)
+		if !tookNoEffect(err) || pause(ctx, rand.N(10*time.Millisecond)) != nil {
+			break
+		}
+	}
+	return keys, ready, err
+}
+
+func (c *Client) promoteOnce(ctx context.Context) (keys, ready int, err error) {
 	err = c.inTx(ctx, func(db jobsdb.DBTX) error {
 		locked, err := c.queries.LockPartitions(ctx, db, jobsdb.LockPartitionsParams{
 			Prefix: c.schema.Name() + "\x01", MaxKeys: promoteBatch,
@@ -90,10 +101,13 @@ func (c *Client) promoteSome(ctx context.Context) (keys, ready int, err error) {
 	return keys, ready, err
 }
 
-// Prune deletes jobs that were over for longer than age, and partitions without jobs. It reports
-// how many rows went. A finished job that still keeps a unique key stays. Run does it every
-// minute, with Config.KeepFinished.
+// Prune deletes jobs of all queues that were over for longer than age, and partitions that had no
+// job for a day. It reports how many rows went. A finished job that still keeps a unique key stays.
+// Run does it every minute, with Config.KeepFinished.
 func (c *Client) Prune(ctx context.Context, age time.Duration) (int64, error) {
+	if age < 0 {
+		return 0, wrap("prune", "", 0, invalid("the age %v is negative", age))
+	}
 	n, err := inBatches(func() (int64, error) {
 		return c.queries.Prune(ctx, c.schema.On(c.pool), jobsdb.PruneParams{Age: age, MaxRows: pruneBatch})
 	})

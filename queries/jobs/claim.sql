@@ -33,6 +33,51 @@ WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d))
 RETURNING j.id, j.priority::smallint AS priority, j.run_at, j.attempt, j.max_attempts, j.fence, coalesce(j.partition_key, '')::text AS partition_key,
           j.generation, j.created_at, coalesce(j.last_error, '')::text AS last_error, j.payload;
 
+-- name: CompleteAndClaim :many
+-- CompleteAndClaim is CompleteOne and Claim in one statement and one commit. It always has a row:
+-- ended says whether the claim was ended, or is over; an id of 0 that no job was claimed. The end
+-- comes first, which alone may wait for a lock; what is claimed is never waited for.
+WITH ended AS (
+    UPDATE /*schema.*/job AS j
+    SET state       = 'done',
+        finished_at = clock_timestamp(),
+        expires_at  = NULL,
+        unique_key  = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
+    WHERE j.id = sqlc.arg(id)::bigint AND j.fence = sqlc.arg(fence)::bigint AND j.state = 'running'
+    RETURNING j.id
+), due AS MATERIALIZED (
+    SELECT h.id
+    FROM (VALUES (2::smallint), (1::smallint), (0::smallint), (-1::smallint), (-2::smallint)) AS p(priority)
+    CROSS JOIN LATERAL (
+        SELECT j.id
+        FROM /*schema.*/job AS j
+        WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'ready' AND j.priority = p.priority
+          AND j.run_at <= (SELECT clock_timestamp())
+        ORDER BY j.run_at, j.id
+        LIMIT sqlc.arg(max_jobs)::int
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    ) AS h
+    LIMIT sqlc.arg(max_jobs)::int
+), claimed AS (
+    UPDATE /*schema.*/job AS j
+    SET state      = 'running',
+        attempt    = j.attempt + 1,
+        fence      = greatest(j.fence + 1, (SELECT f.floor FROM /*schema.*/job_fence_floor AS f)),
+        worker_id  = sqlc.arg(worker_id)::text,
+        claimed_at = clock_timestamp(),
+        expires_at = clock_timestamp() + sqlc.arg(ttl)::interval,
+        unique_key = CASE WHEN NOT j.unique_waits THEN j.unique_key END
+    WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d))
+    RETURNING j.id, j.priority, j.run_at, j.attempt, j.max_attempts, j.fence, j.partition_key, j.generation, j.created_at, j.last_error, j.payload
+)
+SELECT (e.rows > 0)::boolean AS ended, coalesce(c.id, 0)::bigint AS id, coalesce(c.priority, 0)::smallint AS priority,
+       coalesce(c.run_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS run_at, coalesce(c.attempt, 0)::int AS attempt,
+       coalesce(c.max_attempts, 0)::int AS max_attempts, coalesce(c.fence, 0)::bigint AS fence, coalesce(c.partition_key, '')::text AS partition_key,
+       coalesce(c.generation, 0)::bigint AS generation, coalesce(c.created_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS created_at,
+       coalesce(c.last_error, '')::text AS last_error, coalesce(c.payload, 'null'::json)::json AS payload
+FROM (SELECT count(*) AS rows FROM ended) AS e
+LEFT JOIN claimed AS c ON true;
+
 -- name: Extend :many
 -- Extend gives running claims their time again. It locks by id and skips rows that somebody has
 -- locked. A claim without a row in the answer is over, or its row was locked: ClaimStates tells.

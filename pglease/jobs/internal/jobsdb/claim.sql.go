@@ -147,6 +147,116 @@ func (q *Queries) ClaimStates(ctx context.Context, db DBTX, ids []int64) ([]Clai
 	return items, nil
 }
 
+const completeAndClaim = `-- name: CompleteAndClaim :many
+WITH ended AS (
+    UPDATE /*schema.*/job AS j
+    SET state       = 'done',
+        finished_at = clock_timestamp(),
+        expires_at  = NULL,
+        unique_key  = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
+    WHERE j.id = $1::bigint AND j.fence = $2::bigint AND j.state = 'running'
+    RETURNING j.id
+), due AS MATERIALIZED (
+    SELECT h.id
+    FROM (VALUES (2::smallint), (1::smallint), (0::smallint), (-1::smallint), (-2::smallint)) AS p(priority)
+    CROSS JOIN LATERAL (
+        SELECT j.id
+        FROM /*schema.*/job AS j
+        WHERE j.queue = $3::text AND j.state = 'ready' AND j.priority = p.priority
+          AND j.run_at <= (SELECT clock_timestamp())
+        ORDER BY j.run_at, j.id
+        LIMIT $4::int
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    ) AS h
+    LIMIT $4::int
+), claimed AS (
+    UPDATE /*schema.*/job AS j
+    SET state      = 'running',
+        attempt    = j.attempt + 1,
+        fence      = greatest(j.fence + 1, (SELECT f.floor FROM /*schema.*/job_fence_floor AS f)),
+        worker_id  = $5::text,
+        claimed_at = clock_timestamp(),
+        expires_at = clock_timestamp() + $6::interval,
+        unique_key = CASE WHEN NOT j.unique_waits THEN j.unique_key END
+    WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d))
+    RETURNING j.id, j.priority, j.run_at, j.attempt, j.max_attempts, j.fence, j.partition_key, j.generation, j.created_at, j.last_error, j.payload
+)
+SELECT (e.rows > 0)::boolean AS ended, coalesce(c.id, 0)::bigint AS id, coalesce(c.priority, 0)::smallint AS priority,
+       coalesce(c.run_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS run_at, coalesce(c.attempt, 0)::int AS attempt,
+       coalesce(c.max_attempts, 0)::int AS max_attempts, coalesce(c.fence, 0)::bigint AS fence, coalesce(c.partition_key, '')::text AS partition_key,
+       coalesce(c.generation, 0)::bigint AS generation, coalesce(c.created_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS created_at,
+       coalesce(c.last_error, '')::text AS last_error, coalesce(c.payload, 'null'::json)::json AS payload
+FROM (SELECT count(*) AS rows FROM ended) AS e
+LEFT JOIN claimed AS c ON true
+`
+
+type CompleteAndClaimParams struct {
+	ID       int64
+	Fence    int64
+	Queue    string
+	MaxJobs  int32
+	WorkerID string
+	TTL      time.Duration
+}
+
+type CompleteAndClaimRow struct {
+	Ended        bool
+	ID           int64
+	Priority     int16
+	RunAt        time.Time
+	Attempt      int32
+	MaxAttempts  int32
+	Fence        int64
+	PartitionKey string
+	Generation   int64
+	CreatedAt    time.Time
+	LastError    string
+	Payload      []byte
+}
+
+// CompleteAndClaim is CompleteOne and Claim in one statement and one commit. It always has a row:
+// ended says whether the claim was ended, or is over; an id of 0 that no job was claimed. The end
+// comes first, which alone may wait for a lock; what is claimed is never waited for.
+func (q *Queries) CompleteAndClaim(ctx context.Context, db DBTX, arg CompleteAndClaimParams) ([]CompleteAndClaimRow, error) {
+	rows, err := db.Query(ctx, completeAndClaim,
+		arg.ID,
+		arg.Fence,
+		arg.Queue,
+		arg.MaxJobs,
+		arg.WorkerID,
+		arg.TTL,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CompleteAndClaimRow
+	for rows.Next() {
+		var i CompleteAndClaimRow
+		if err := rows.Scan(
+			&i.Ended,
+			&i.ID,
+			&i.Priority,
+			&i.RunAt,
+			&i.Attempt,
+			&i.MaxAttempts,
+			&i.Fence,
+			&i.PartitionKey,
+			&i.Generation,
+			&i.CreatedAt,
+			&i.LastError,
+			&i.Payload,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const extend = `-- name: Extend :many
 WITH mine AS MATERIALIZED (
     SELECT j.id

@@ -45,7 +45,7 @@ WITH mine AS MATERIALIZED (
     FOR NO KEY UPDATE OF j
 )
 UPDATE /*schema.*/job AS j
-SET state = 'dropped', finished_at = clock_timestamp(), unique_key = NULL
+SET state = 'dropped', finished_at = clock_timestamp(), unique_key = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
 WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
 RETURNING j.id
 `
@@ -231,7 +231,7 @@ func (q *Queries) Prune(ctx context.Context, db DBTX, arg PruneParams) (int64, e
 const prunePartitions = `-- name: PrunePartitions :execrows
 WITH idle AS MATERIALIZED (
     SELECT p.queue, p.partition_key FROM /*schema.*/job_partition AS p
-    WHERE p.generation < (SELECT f.floor FROM /*schema.*/job_fence_floor AS f)
+    WHERE p.generation < (SELECT f.floor - 24 * 3600 * 1000 FROM /*schema.*/job_fence_floor AS f)
       AND NOT EXISTS (SELECT FROM /*schema.*/job AS j WHERE j.queue = p.queue AND j.partition_key = p.partition_key AND j.state IN ('ready', 'running', 'parked'))
       AND NOT EXISTS (SELECT FROM /*schema.*/job AS j WHERE j.queue = p.queue AND j.partition_key = p.partition_key AND j.state = 'waiting')
     LIMIT $1::int
@@ -241,7 +241,8 @@ DELETE FROM /*schema.*/job_partition AS p USING idle AS i WHERE p.queue = i.queu
 `
 
 // PrunePartitions deletes partitions without jobs that are not over, once the floor has passed
-// their generation: a new row begins above it. Zero rows mean that there are none left.
+// their generation by a day: a new row begins above it, also where the server's clock was set back
+// by less than that. Zero rows mean that there are none left.
 func (q *Queries) PrunePartitions(ctx context.Context, db DBTX, maxRows int32) (int64, error) {
 	result, err := db.Exec(ctx, prunePartitions, maxRows)
 	if err != nil {
