@@ -10,7 +10,7 @@ import (
 
 var claim = Work{
 	Name:    "claim",
-	Summary: "claim and complete jobs of one queue, one at a time",
+	Summary: "claim and complete jobs of one queue, one after the other",
 	unit:    "claim and complete a job",
 	limit:   "two UPDATEs of a row of one's own",
 	prepare: prepareClaim,
@@ -28,7 +28,7 @@ func prepareClaim(ctx context.Context, s *stage) (loads, error) {
 	if err != nil {
 		return loads{}, err
 	}
-	client, err := jobs.New(pool, jobs.Config{Schema: s.schema})
+	client, err := jobs.New(pool, jobs.Config{Schema: s.schema, TTL: leaseTTL}) // a claim is held from one round to the next
 	if err != nil {
 		return loads{}, err
 	}
@@ -51,14 +51,19 @@ func claims(client *jobs.Client, workers, size int) load {
 		}
 		return nil
 	}
-	step := closed(workers, func(ctx context.Context, _ int) error {
+	held := make([]*jobs.Claim, workers) // by each worker, where they work on one job after the other
+	step := closed(workers, func(ctx context.Context, worker int) error {
 		for {
-			batch, err := client.Claim(ctx, queue, size)
+			batch, err := next(ctx, client, &held[worker], size)
 			if err != nil {
 				return err
 			}
 			taken.Add(int64(len(batch)))
 			left.Add(-int64(len(batch)))
+			if len(batch) == 1 && size == 1 {
+				held[worker] = batch[0]
+				return nil
+			}
 			if len(batch) > 0 {
 				return client.Complete(ctx, batch...)
 			}
@@ -74,6 +79,15 @@ func claims(client *jobs.Client, workers, size int) load {
 		s.timed = s.ops
 		return s, err
 	}}
+}
+
+// next claims so many jobs, and with the same call completes the one that is held.
+func next(ctx context.Context, client *jobs.Client, held **jobs.Claim, size int) ([]*jobs.Claim, error) {
+	done := *held
+	if *held = nil; done != nil {
+		return client.CompleteAndClaim(ctx, done, size)
+	}
+	return client.Claim(ctx, queue, size)
 }
 
 func add(ctx context.Context, client *jobs.Client, left *atomic.Int64) error {
