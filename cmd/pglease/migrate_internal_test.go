@@ -123,14 +123,15 @@ func TestMigrateDownLeavesWhatWasMadeAfterTheQuestion(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	s.call("", "migrate up").want(t, exitDone, "applied", "")
+	latest := migrations.Latest(migrations.Report)
 	var stdout, stderr bytes.Buffer
 	answer := onRead(func() { s.call("", "migrate up --line report").want(t, exitDone, "report: applied", "") })
 	args := append([]string{"migrate", "down", "--line", "lease,report"}, s.args...)
 	code := run(t.Context(), args, io.MultiReader(answer, strings.NewReader("y\n")), &stdout, &stderr)
-	if code != exitError || stdout.Len() > 0 || !strings.Contains(stderr.String(), "report: it was brought from version 0 to 1 after the question") {
+	if code != exitError || stdout.Len() > 0 || !strings.Contains(stderr.String(), fmt.Sprintf("report: it was brought from version 0 to %d after the question", latest)) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout.String(), stderr.String())
 	}
-	s.call("", "migrate version --line lease,report").want(t, exitDone, "report: version 1, the latest\n", "")
+	s.call("", "migrate version --line lease,report").want(t, exitDone, fmt.Sprintf("report: version %d, the latest\n", latest), "")
 }
 
 // onRead is an input without a byte, which tells when it is read.

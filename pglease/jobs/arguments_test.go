@@ -1,8 +1,10 @@
 package jobs_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +84,8 @@ func TestJobsAreCheckedBeforeAnySQL(t *testing.T) {
 func TestStepsAreCheckedBeforeAnySQL(t *testing.T) {
 	t.Parallel()
 	b := nowhere(t)
+	payload := bytes.Repeat([]byte("1"), jobs.MaxPayloadSize)
+	large := slices.Repeat([]jobs.Job{{Queue: queue, Payload: payload}}, jobs.MaxCallSize/jobs.MaxPayloadSize+1)
 	claim := &jobs.Claim{ID: 7}
 	fail := func(f jobs.Failure) error {
 		_, err := b.Fail(t.Context(), claim, f)
@@ -111,6 +115,7 @@ func TestStepsAreCheckedBeforeAnySQL(t *testing.T) {
 		"snooze a nil":      b.Snooze(t.Context(), nil, time.Second),
 		"prune the future":  second(b.Prune(t.Context(), -1)),
 		"forget the future": second(b.PruneOnce(t.Context(), -1)),
+		"enqueue too large": second(b.Enqueue(t.Context(), large...)),
 		"list no queue":     second(b.Parked(t.Context(), "a\x00", 0, 1)),
 		"list none":         second(b.Parked(t.Context(), queue, 0, 0)),
 		"count no queue":    second(b.Count(t.Context(), "")),
@@ -159,6 +164,13 @@ func TestKeysAndMessagesAreCheckedBeforeAnySQL(t *testing.T) {
 	}
 	if err := outbox.Write(t.Context(), nil, make([]jobs.Message, jobs.MaxBatch+1)...); !errors.Is(err, jobs.ErrInvalidMessage) {
 		t.Errorf("too many: %v", err)
+	}
+	large := slices.Repeat([]jobs.Message{{Body: make([]byte, jobs.MaxBodySize)}}, jobs.MaxCallSize/jobs.MaxBodySize+1)
+	if err := outbox.Write(t.Context(), nil, large...); !errors.Is(err, jobs.ErrInvalidMessage) {
+		t.Errorf("too large: %v", err)
+	}
+	if _, err := outbox.Prune(t.Context(), -1); !errors.Is(err, jobs.ErrInvalidMessage) {
+		t.Errorf("prune the future: %v", err)
 	}
 	if _, err := outbox.Relay(fence.Token{}); !errors.Is(err, fence.ErrInvalidToken) {
 		t.Errorf("zero token: %v", err)

@@ -31,6 +31,9 @@
 // matched by the fence and not by the number of the attempt, because an attempt that was snoozed or
 // given back is not counted, and because the numbers that a failover lost are given out again.
 //
+// Who works on one job after the other ends one and takes the next with [Client.CompleteAndClaim], in
+// one statement and one commit.
+//
 // The fence also goes to whatever the job changes: [Claim.Token] is a fence.Token like that of a
 // lease, for the resource job/<queue>/<id>, and [Claim.PartitionToken] one for a resource that all
 // jobs of a partition key change.

@@ -14,8 +14,8 @@ import (
 // Enqueue adds jobs, all or none, in one transaction, and wakes workers that wait. There is one
 // Receipt for each job, in the same order; one whose unique key is taken gets the job that has it.
 //
-// The error matches ErrInvalidJob where a job is out of bounds, or there are more than MaxBatch:
-// nothing was sent. After any other error the jobs may have been added or not; with unique keys
+// The error matches ErrInvalidJob where a job is out of bounds, or there are more than
+// MaxBatch, or MaxCallSize bytes: nothing was sent. After any other error the jobs may have been added or not; with unique keys
 // the call can be repeated.
 func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 	b, err := c.newBatch(jobs)
@@ -78,7 +78,11 @@ func (c *Client) newBatch(jobs []Job) (*batch, error) {
 		return nil, invalid("%d jobs in one call, the limit is %d", len(jobs), MaxBatch)
 	}
 	b := &batch{client: c, jobs: jobs, receipts: make([]Receipt, len(jobs)), awaited: map[string]int{}}
+	size := 0
 	for i, job := range jobs {
+		if size += len(job.Payload); size > MaxCallSize {
+			return nil, invalid("the payloads of one call have more than %d bytes", MaxCallSize)
+		}
 		if err := job.Check(); err != nil {
 			if len(jobs) > 1 {
 				err = fmt.Errorf("number %d of the call: %w", i, err)

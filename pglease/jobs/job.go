@@ -11,14 +11,15 @@ import (
 // Limits on what a caller may give. Beyond them an error that matches ErrInvalidJob comes before
 // any SQL.
 const (
-	MaxQueueLength  = 128     // bytes
-	MaxKeyLength    = 256     // bytes, of a partition key or a unique key
-	MaxPayloadSize  = 1 << 20 // bytes
-	MaxPayloadDepth = 512     // levels of arrays and objects
-	MaxErrorLength  = 4096    // bytes, of the text of a failure
-	MaxBatch        = 1000    // jobs or claims in one call
-	MaxPriority     = 2       // is claimed first
-	MinPriority     = -2      // is claimed last
+	MaxQueueLength  = 128      // bytes
+	MaxKeyLength    = 256      // bytes, of a partition key or a unique key
+	MaxPayloadSize  = 1 << 20  // bytes
+	MaxPayloadDepth = 512      // levels of arrays and objects
+	MaxErrorLength  = 4096     // bytes, of the text of a failure
+	MaxBatch        = 1000     // jobs or claims in one call
+	MaxCallSize     = 64 << 20 // bytes of all payloads, or bodies of messages, in one call
+	MaxPriority     = 2        // is claimed first
+	MinPriority     = -2       // is claimed last
 	MaxDelay        = 10 * 365 * 24 * time.Hour
 
 	maxAttempts = 1_000_000

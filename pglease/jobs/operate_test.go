@@ -213,6 +213,17 @@ func everything(t *testing.T, b bench) {
 	if err := b.Ring(t.Context(), queue); err != nil {
 		t.Error(err)
 	}
+	chain := []jobs.Job{{Queue: "chain", Payload: []byte(`{"n": 1}`), RunAt: past}, {Queue: "chain", Payload: []byte(`{"n": 2}`)}}
+	b.enqueue(chain...)
+	first, err := b.Claim(t.Context(), "chain", 1)
+	if err != nil || len(first) != 1 {
+		t.Fatal(first, err)
+	}
+	if next, err := b.CompleteAndClaim(t.Context(), first[0], 1); err != nil || len(next) != 1 || string(next[0].Payload) != `{"n": 2}` {
+		t.Error(next, err)
+	} else if last, err := b.CompleteAndClaim(t.Context(), next[0], 1); err != nil || len(last) != 0 {
+		t.Error(last, err)
+	}
 	b.exec("CREATE TABLE public.charges (n int)")
 	if got, repeated, err := once(b, "k", func(context.Context, pgx.Tx) (charge, error) { return charge{4}, nil }); err != nil || repeated || got.Number != 4 {
 		t.Error(got, repeated, err)

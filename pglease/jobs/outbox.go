@@ -53,8 +53,8 @@ type Message struct {
 	Body []byte
 }
 
-// Write adds up to MaxBatch messages to the outbox in the caller's transaction: they exist when
-// that commits, and are gone when it does not.
+// Write adds up to MaxBatch messages, with at most MaxCallSize bytes in all, to the outbox in the
+// caller's transaction: they exist when that commits, and are gone when it does not.
 //
 // Until then the transaction has the lock of each key. Whoever writes under one of these keys
 // waits, which is what puts ids in the order of commits; so write last, and commit soon. Who writes
@@ -86,7 +86,11 @@ func checkMessages(messages []Message) error {
 	if len(messages) > MaxBatch {
 		return fmt.Errorf("%w: %d in one call, the limit is %d", ErrInvalidMessage, len(messages), MaxBatch)
 	}
+	size := 0
 	for i, m := range messages {
+		if size += len(m.Body); size > MaxCallSize {
+			return fmt.Errorf("%w: the bodies of one call have more than %d bytes", ErrInvalidMessage, MaxCallSize)
+		}
 		for _, text := range []struct {
 			what, text string
 			limit      int
@@ -107,6 +111,9 @@ func checkMessages(messages []Message) error {
 
 // Prune deletes messages that were relayed longer ago than age, and reports how many.
 func (o *Outbox) Prune(ctx context.Context, age time.Duration) (int64, error) {
+	if age < 0 {
+		return 0, wrap("prune", o.name, 0, fmt.Errorf("%w: the age %v is negative", ErrInvalidMessage, age))
+	}
 	c := o.client
 	n, err := inBatches(func() (int64, error) {
 		return c.queries.PruneMessages(ctx, c.schema.On(c.pool), jobsdb.PruneMessagesParams{Outbox: o.name, Age: age, MaxRows: pruneBatch})
