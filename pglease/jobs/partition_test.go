@@ -100,18 +100,6 @@ func TestGenerationGrowsWithEachClaim(t *testing.T) {
 			t.Errorf("%v, then %v: %d, %v", tokens[i].PartitionToken(), c.PartitionToken(), order, err)
 		}
 	}
-	// A partition without jobs may go; what comes later is above it all the same.
-	b.done(tokens[2])
-	until(t, "the floor has passed", func() bool {
-		if _, err := b.Prune(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		return value[int](b, "SELECT count(*) FROM pglease.job_partition") == 0
-	})
-	b.enqueue(in("a"))
-	if order, err := tokens[2].PartitionToken().Compare(b.one().PartitionToken()); err != nil || order >= 0 {
-		t.Errorf("after prune: %d, %v", order, err)
-	}
 }
 
 // A transaction that enqueues late holds up who enqueues under its key, and no worker. What it

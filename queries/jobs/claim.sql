@@ -34,7 +34,7 @@ RETURNING j.id, j.priority::smallint AS priority, j.run_at, j.attempt, j.max_att
           j.generation, j.created_at, coalesce(j.last_error, '')::text AS last_error, j.payload;
 
 -- name: CompleteAndClaim :many
--- CompleteAndClaim is CompleteOne and Claim in one statement and one commit. It always has a row:
+-- CompleteAndClaim is CompleteOne and Claim in one statement and one commit. It always has one row:
 -- ended says whether the claim was ended, or is over; an id of 0 that no job was claimed. The end
 -- comes first, which alone may wait for a lock; what is claimed is never waited for.
 WITH ended AS (

@@ -214,7 +214,7 @@ type CompleteAndClaimRow struct {
 	Payload      []byte
 }
 
-// CompleteAndClaim is CompleteOne and Claim in one statement and one commit. It always has a row:
+// CompleteAndClaim is CompleteOne and Claim in one statement and one commit. It always has one row:
 // ended says whether the claim was ended, or is over; an id of 0 that no job was claimed. The end
 // comes first, which alone may wait for a lock; what is claimed is never waited for.
 func (q *Queries) CompleteAndClaim(ctx context.Context, db DBTX, arg CompleteAndClaimParams) ([]CompleteAndClaimRow, error) {
