@@ -44,6 +44,7 @@ var sessionSettings = map[string][]string{
 	"repeatable read, empty search_path":   {"default_transaction_isolation = 'repeatable read'", "search_path = ''"},
 	"read uncommitted, odd search_path":    {"default_transaction_isolation = 'read uncommitted'", "search_path = nowhere, pg_temp"},
 	"a search_path that shadows our names": {"search_path = rogue, public"},
+	"a search_path that shadows the clock": {"search_path = rogue, pg_catalog"},
 	"short limits":                         {"statement_timeout = '3s'", "lock_timeout = '2s'", "idle_in_transaction_session_timeout = '1s'"},
 	"asynchronous and deferrable":          {"synchronous_commit = off", "default_transaction_deferrable = on"},
 	"other plans":                          {"plan_cache_mode = force_generic_plan", "enable_indexscan = off", "enable_nestloop = off", "jit = off"},
@@ -57,6 +58,7 @@ CREATE TABLE rogue.lease_history (resource_id text);
 CREATE TABLE rogue.lease_waiter (resource_id text);
 CREATE TABLE rogue.installation (history text);
 CREATE VIEW rogue.fence_floor AS SELECT 1 AS floor;
+CREATE FUNCTION rogue.gen_random_uuid() RETURNS uuid LANGUAGE sql AS $$ SELECT '00000000-0000-0000-0000-000000000001'::uuid $$;
 CREATE FUNCTION rogue.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT '2001-01-01 00:00+00'::timestamptz $$`
 
 func TestEverySessionSetting_T5(t *testing.T) {

@@ -2,7 +2,7 @@
 //
 // Statements and migrations mark each name that belongs to us:
 //
-//	SELECT l.fence FROM /*schema.*/resource_lease AS l
+//	SELECT l.fence FROM /*schema.*/resource_lease AS l WHERE l.expires_at > clock_timestamp()
 //
 // The mark is a comment, so the text is valid SQL as it stands and sqlc keeps it. Text is
 // rewritten rather than left to search_path, which a transaction pooler forgets.
@@ -25,10 +25,28 @@ const MaxLength = 60
 
 const mark = "/*schema.*/"
 
+// builtins are the functions that decide: what time it is, who is who, what a setting is. They are
+// qualified as well, because a search_path may put another schema before pg_catalog.
+var builtins = []string{
+	"clock_timestamp", "date_part", "gen_random_uuid", "current_setting", "set_config", "octet_length",
+	"pg_walfile_name", "pg_current_wal_lsn", "pg_control_system", "pg_notify", "pg_trigger_depth",
+	"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "pg_try_advisory_xact_lock_shared", "hashtextextended",
+}
+
+// replacer puts the qualifier at each mark.
+func replacer(qualifier string) *strings.Replacer {
+	pairs := []string{mark, qualifier}
+	for _, name := range builtins {
+		pairs = append(pairs, name+"(", "pg_catalog."+name+"(")
+	}
+	return strings.NewReplacer(pairs...)
+}
+
 // A Schema rewrites marked SQL for one schema. It is safe for concurrent use.
 type Schema struct {
 	name      string
 	qualifier string
+	replacer  *strings.Replacer
 	rewritten sync.Map // marked text -> text for this schema; as many entries as there are statements
 }
 
@@ -49,7 +67,8 @@ func New(name string) (*Schema, error) {
 	case strings.HasPrefix(name, "pg_"):
 		return nil, fmt.Errorf("schema name %q: Postgres reserves the prefix pg_", name)
 	}
-	return &Schema{name: name, qualifier: pgx.Identifier{name}.Sanitize() + "."}, nil
+	qualifier := pgx.Identifier{name}.Sanitize() + "."
+	return &Schema{name: name, qualifier: qualifier, replacer: replacer(qualifier)}, nil
 }
 
 // Name returns the unquoted name.
@@ -64,7 +83,7 @@ func (s *Schema) SQL(text string) string {
 	if done, ok := s.rewritten.Load(text); ok {
 		return done.(string)
 	}
-	done := strings.ReplaceAll(text, mark, s.qualifier)
+	done := s.replacer.Replace(text)
 	s.rewritten.Store(text, done)
 	return done
 }
