@@ -44,6 +44,18 @@ func Rounds(ctx context.Context, loads []Load, rounds int, d time.Duration) ([]*
 	return all, nil
 }
 
+// Turn runs each load once, for about d, without a warm-up.
+func Turn(ctx context.Context, loads []Load, d time.Duration) ([]*Series, error) {
+	all := make([]*Series, len(loads))
+	for i, l := range loads {
+		all[i] = &Series{Name: l.Name, counted: l.Spent != nil}
+		if err := all[i].add(ctx, l, d); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 func (s *Series) add(ctx context.Context, l Load, d time.Duration) error {
 	if l.Fill != nil {
 		if err := l.Fill(ctx); err != nil {

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pglease/pglease/cmd/peerbench/internal/contest"
+	"github.com/pglease/pglease/cmd/peerbench/internal/growth"
+	"github.com/pglease/pglease/cmd/peerbench/internal/servers"
+)
+
+// docs measures and puts what it finds between the marks of the document, and beside it.
+func docs(ctx context.Context, args []string, stderr io.Writer) error {
+	table := contest.Options{Notice: stderr}
+	flags := newFlags("peerbench docs", stderr)
+	tableFlags(flags, &table)
+	dir := flags.String("dir", "../../docs", "`directory` of performance.md")
+	only := flags.String("part", "", "`part` to do: table or growth (default both)")
+	curves := growth.Options{Notice: stderr, For: time.Second, Rounds: 3, Resources: 1_000_000, Waiters: 1_000}
+	flags.IntVar(&curves.History, "history", 10_000_000, "growth: the most recorded tenures")
+	flags.IntVar(&curves.Leases, "many-leases", 10_000, "growth: the most leases of one client")
+	flags.DurationVar(&curves.Snapshot, "snapshot", time.Minute, "growth: how long a snapshot is held open")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	curves.For = table.For
+	if err := errors.Join(table.Check(), curves.Check()); err != nil {
+		return usageError{err}
+	}
+	if *only != "" && *only != "table" && *only != "growth" {
+		return usageError{fmt.Errorf("there is no part %q, only table and growth", *only)}
+	}
+	document := filepath.Join(*dir, "performance.md")
+	if *only != "growth" {
+		if err := writeTable(ctx, table, document); err != nil {
+			return err
+		}
+	}
+	if *only == "table" {
+		return nil
+	}
+	return writeCurves(ctx, curves, document, filepath.Join(*dir, "performance"))
+}
+
+func writeTable(ctx context.Context, o contest.Options, document string) error {
+	result, err := contest.Run(ctx, o)
+	if err != nil && !errors.Is(err, servers.ErrMissing) {
+		return err
+	}
+	var text strings.Builder
+	if err := result.Markdown(&text, 3); err != nil {
+		return err
+	}
+	return errors.Join(err, replaceBetween(document, "table", text.String()))
+}
+
+func writeCurves(ctx context.Context, o growth.Options, document, dir string) error {
+	var text strings.Builder
+	err := growth.Run(ctx, o, func(c growth.Curve) error {
+		fmt.Fprintf(&text, "### %s\n\n![%s](performance/%s.svg)\n\n%s\n", c.Title, c.Title, c.Name, c.Markdown())
+		return c.Write(dir)
+	})
+	if err != nil {
+		return err
+	}
+	return replaceBetween(document, "growth", text.String())
+}
+
+// replaceBetween puts text between the two marks of a document.
+func replaceBetween(document, mark, text string) error {
+	old, err := os.ReadFile(document)
+	if err != nil {
+		return err
+	}
+	begin, end := "<!-- "+mark+": made by peerbench docs -->\n", "<!-- end of "+mark+" -->"
+	before, rest, found := strings.Cut(string(old), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		return fmt.Errorf("%s has no place for the %s: %q and %q", document, mark, strings.TrimSpace(begin), end)
+	}
+	return os.WriteFile(document, []byte(before+begin+"\n"+strings.TrimSpace(text)+"\n\n"+end+after), 0o644)
+}
