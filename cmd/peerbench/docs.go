@@ -22,7 +22,9 @@ func docs(ctx context.Context, args []string, stderr io.Writer) error {
 	tableFlags(flags, &table)
 	dir := flags.String("dir", "../../docs", "`directory` of performance.md")
 	only := flags.String("part", "", "`part` to do: table or growth (default both)")
-	curves := growth.Options{Notice: stderr, For: time.Second, Rounds: 3, Resources: 1_000_000, Waiters: 1_000}
+	curves := growth.Options{Notice: stderr, For: time.Second, Rounds: 3}
+	flags.IntVar(&curves.Resources, "resources", 1_000_000, "growth: the most resources")
+	flags.IntVar(&curves.Waiters, "waiters", 1_000, "growth: the longest line")
 	flags.IntVar(&curves.History, "history", 10_000_000, "growth: the most recorded tenures")
 	flags.IntVar(&curves.Leases, "many-leases", 10_000, "growth: the most leases of one client")
 	flags.DurationVar(&curves.Snapshot, "snapshot", time.Minute, "growth: how long a snapshot is held open")

@@ -96,7 +96,9 @@ func (c Curve) chart() chart.Chart {
 
 func (c Curve) latencies() []chart.Line {
 	p50, p99, limit := chart.Line{Name: c.Unit + ", p50"}, chart.Line{Name: c.Unit + ", p99"}, chart.Line{Name: c.Limit + ", p50"}
-	at := func(l *chart.Line, x, us float64) { l.Points = append(l.Points, chart.Point{X: x, Y: us / 1000, Low: us / 1000, High: us / 1000}) }
+	at := func(l *chart.Line, x, us float64) {
+		l.Points = append(l.Points, chart.Point{X: x, Y: us / 1000, Low: us / 1000, High: us / 1000})
+	}
 	for _, p := range c.Points {
 		at(&p50, p.X, p.P50)
 		at(&p99, p.X, p.P99)

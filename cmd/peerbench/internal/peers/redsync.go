@@ -129,7 +129,9 @@ type redisCount struct{ count *measure.Counter }
 
 // DialHook implements redis.Hook.
 func (redisCount) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, address string) (net.Conn, error) { return next(ctx, network, address) }
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return next(ctx, network, address)
+	}
 }
 
 // ProcessHook implements redis.Hook.

@@ -9,7 +9,7 @@ import (
 )
 
 func (s *Set) etcd(ctx context.Context) (Server, error) {
-	bin, err := program("etcd", "etcd-server", "/usr/bin/etcd")
+	bin, err := program("etcd", "etcd-server")
 	if err != nil {
 		return Server{}, err
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func (s *Set) redis(ctx context.Context) (Server, error) {
-	bin, err := program("redis-server", "redis-server", "/usr/bin/redis-server")
+	bin, err := program("redis-server", "redis-server")
 	if err != nil {
 		return Server{}, err
 	}

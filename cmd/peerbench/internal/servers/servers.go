@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"strconv"
 	"time"
@@ -41,7 +40,7 @@ type Set struct {
 }
 
 // startTime bounds the start of one server.
-const startTime = 30 * time.Second
+const startTime = time.Minute
 
 // Start starts the Postgres; the others are added to it.
 func Start(ctx context.Context, maxConnections int) (*Set, Server, error) {
@@ -84,17 +83,13 @@ func (s *Set) Stop() error {
 // ErrMissing is matched by the error of Add where a program is not on this machine.
 var ErrMissing = errors.New("not on this machine")
 
-// program finds one by its name or one of its usual paths.
-func program(name, debian string, paths ...string) (string, error) {
-	if path, err := exec.LookPath(name); err == nil {
-		return path, nil
+// program finds one on the PATH.
+func program(name, debian string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", missing(name, debian)
 	}
-	for _, path := range paths {
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
-	}
-	return "", missing(name, debian)
+	return path, nil
 }
 
 func missing(what, debian string) error {
@@ -127,7 +122,8 @@ func await(ctx context.Context, c *postgres.Companion, address string, answers f
 	for {
 		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
 		if err == nil {
-			ok := answers(conn)
+			// A server that is only starting takes connections and may never answer on them.
+			ok := conn.SetDeadline(time.Now().Add(time.Second)) == nil && answers(conn)
 			_ = conn.Close()
 			if ok {
 				return nil

@@ -30,7 +30,7 @@ log4j.appender.CONSOLE.layout.ConversionPattern=%d %p %m%n
 `
 
 func (s *Set) zookeeper(ctx context.Context) (Server, error) {
-	java, err := program("java", "zookeeper", "/usr/bin/java")
+	java, err := program("java", "zookeeper")
 	if err != nil {
 		return Server{}, err
 	}
