@@ -139,9 +139,20 @@ func TestMissingServersAreTold(t *testing.T) {
 func TestWrongCalls(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--only", "nobody"}, {"--work", "nothing"}, {"--clients", "0"}, {"--clients", "65"}, {"--rounds", "0"}, {"--for", "1ns"},
-		{"--ttl", "1500ms"}, {"nonsense"}, {"extra", "words"}, {"--no-such-flag"}, {"growth", "--work", "nothing"},
-		{"growth", "--history", "1"}, {"docs", "--part", "nothing"}, {"growth", "--snapshot", "1s"},
+		{"--only", "nobody"},
+		{"--work", "nothing"},
+		{"--clients", "0"},
+		{"--clients", "65"},
+		{"--rounds", "0"},
+		{"--for", "1ns"},
+		{"--ttl", "1500ms"},
+		{"nonsense"},
+		{"extra", "words"},
+		{"--no-such-flag"},
+		{"growth", "--work", "nothing"},
+		{"growth", "--history", "1"},
+		{"docs", "--part", "nothing"},
+		{"growth", "--snapshot", "1s"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), args, nil, &stdout, &stderr); code != exitUsage || stderr.Len() == 0 || stdout.Len() > 0 {

@@ -44,8 +44,11 @@ func (o Options) Check() error {
 		what           string
 		n, least, most int
 	}{
-		{"resources", o.Resources, leastRows, 100_000_000}, {"waiters", o.Waiters, 1, 10_000},
-		{"history", o.History, leastRows, 100_000_000}, {"leases", o.Leases, 10, 100_000}, {"rounds", o.Rounds, 1, 1000},
+		{"resources", o.Resources, leastRows, 100_000_000},
+		{"waiters", o.Waiters, 1, 10_000},
+		{"history", o.History, leastRows, 100_000_000},
+		{"leases", o.Leases, 10, 100_000},
+		{"rounds", o.Rounds, 1, 1000},
 	} {
 		if bound.n < bound.least || bound.n > bound.most {
 			errs = append(errs, fmt.Errorf("%s %d is not between %d and %d", bound.what, bound.n, bound.least, bound.most))

@@ -28,7 +28,7 @@ func (s *stage) waiters(ctx context.Context, c *Curve) error {
 			return err
 		}
 		err = s.measure(ctx, c, n, measure.Load{Name: "hand-over", Run: l.serve}, limit)
-		l.close()
+		l.close(ctx)
 		if err != nil {
 			return err
 		}
@@ -40,12 +40,12 @@ func (s *stage) waiters(ctx context.Context, c *Curve) error {
 type line struct {
 	resource string
 	clients  []*pglease.Client
-	joined   chan struct{} // one for each that took a place
-	granted  chan grant    // one for each that was served
+	wait     func(*pglease.Client) // begins a wait, for as long as the line stands
+	joined   chan struct{}         // one for each that took a place
+	granted  chan grant            // one for each that was served
 	holder   grant
 
-	ctx    func() context.Context // of the waits
-	cancel context.CancelFunc     // ends them
+	cancel context.CancelFunc // ends the waits
 	all    sync.WaitGroup
 	ends   []func()
 }
@@ -61,10 +61,16 @@ type grant struct {
 func (s *stage) line(ctx context.Context, n int) (_ *line, err error) {
 	l := &line{resource: fmt.Sprintf("line/%d", n), joined: make(chan struct{}, n), granted: make(chan grant, n+1)}
 	waits, cancel := context.WithCancel(ctx)
-	l.ctx, l.cancel = func() context.Context { return waits }, cancel
+	l.cancel = cancel
+	l.wait = func(client *pglease.Client) {
+		l.all.Go(func() {
+			lease, err := client.Acquire(waits, l.resource)
+			l.granted <- grant{lease, client, time.Now(), err}
+		})
+	}
 	defer func() {
 		if err != nil {
-			l.close()
+			l.close(ctx)
 		}
 	}()
 	config := pglease.Config{
@@ -84,26 +90,27 @@ func (s *stage) line(ctx context.Context, n int) (_ *line, err error) {
 		l.ends = append(l.ends, func() { _ = client.Close(context.WithoutCancel(ctx)) })
 		l.clients = append(l.clients, client)
 	}
-	return l, l.fill(ctx, n)
+	err = l.fill(ctx, n)
+	return l, err
 }
 
 // giveBack releases what was granted last.
-func (l *line) giveBack() {
+func (l *line) giveBack(ctx context.Context) {
 	close(l.granted)
 	for g := range l.granted {
 		if g.err == nil {
-			_ = g.lease.Release(context.Background()) // closing the client would wait for that too
+			_ = g.lease.Release(ctx) // else it goes with the server
 		}
 	}
 	if l.holder.lease != nil {
-		_ = l.holder.lease.Release(context.Background())
+		_ = l.holder.lease.Release(ctx) // it may be the one before, and over
 	}
 }
 
-func (l *line) close() {
+func (l *line) close(ctx context.Context) {
 	l.cancel()
 	l.all.Wait()
-	l.giveBack()
+	l.giveBack(context.WithoutCancel(ctx))
 	for i := len(l.ends) - 1; i >= 0; i-- {
 		l.ends[i]()
 	}
@@ -113,13 +120,6 @@ func (l *line) observe(e pglease.Event) {
 	if e.Kind == pglease.EventWaiting {
 		l.joined <- struct{}{}
 	}
-}
-
-func (l *line) wait(client *pglease.Client) {
-	l.all.Go(func() {
-		lease, err := client.Acquire(l.ctx(), l.resource)
-		l.granted <- grant{lease, client, time.Now(), err}
-	})
 }
 
 func (l *line) fill(ctx context.Context, n int) error {

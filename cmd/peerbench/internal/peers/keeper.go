@@ -37,7 +37,7 @@ func RenewLeases(ctx context.Context, o Options, schema string) (Renewals, error
 		pool.Close()
 		return Renewals{}, err
 	}
-	stop := func() { closeClient(client); pool.Close() }
+	stop := func() { closeClient(ctx, client); pool.Close() }
 	if err := AcquireMany(ctx, client, "renew", o.N); err != nil {
 		stop()
 		return Renewals{}, err

@@ -113,13 +113,13 @@ func leaseClient(ctx context.Context, o Options, conns int, config pglease.Confi
 		pool.Close()
 		return nil, nil, err
 	}
-	return client, func() { closeClient(client); pool.Close() }, nil
+	return client, func() { closeClient(ctx, client); pool.Close() }, nil
 }
 
 const closeTime = 10 * time.Second
 
-func closeClient(client *pglease.Client) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+func closeClient(ctx context.Context, client *pglease.Client) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
 	_ = client.Close(ctx) // what was not released ends with the server
 }

@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"cirello.io/pglock"
@@ -48,12 +49,11 @@ func preparePglock(_ context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
 	client, err := pglock.UnsafeNew(db)
-	if err != nil {
-		return err
+	if err == nil {
+		err = client.TryCreateTable()
 	}
-	return client.TryCreateTable()
+	return errors.Join(err, db.Close())
 }
 
 func openPglock(_ context.Context, o Options) (Crowd, error) {
