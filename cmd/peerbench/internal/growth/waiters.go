@@ -16,7 +16,7 @@ import (
 // waiters has longer and longer lines for one resource, spread over processes.
 func (s *stage) waiters(ctx context.Context, c *Curve) error {
 	c.Title, c.X = "Hand-over against the length of the line", "waiters"
-	c.Unit, c.Limit, c.latency = "hand-over", "one UPDATE, by one connection", true
+	c.Unit, c.Limit, c.latency = "hand-over", "one UPDATE", true
 	limit, end, err := contest.Limit(ctx, s.server.Address, 1, 1)
 	if err != nil {
 		return err
