@@ -23,8 +23,8 @@ var packages = map[string]string{
 // hot are the statements whose plans are kept.
 var hot = map[string][]string{
 	"lease": {
-		"Acquire", "Release", "Renew", "LeaseStates", "Abandon", "Guard", "CurrentLease",
-		"Join", "Leave", "Promote", "PruneLine", "Watch", "Beat",
+		"AcquireFree", "Acquire", "ReleaseUnawaited", "Release", "Renew", "LeaseStates", "Abandon", "Guard", "CurrentLease",
+		"Join", "Leave", "Promote", "PruneLine", "Watch", "Ghosts", "Beat",
 	},
 	"fence": {"Claim", "Accept", "CommandByKey"},
 	"jobs":  {"Claim", "Extend", "CompleteOne", "Complete", "Fail", "Ring"},
