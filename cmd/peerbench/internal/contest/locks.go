@@ -13,7 +13,7 @@ import (
 // lockTTL is as long as nothing has to be renewed while pairs and hand-overs are measured.
 const lockTTL = time.Minute
 
-// pollTTL is that of hand-overs: short, because pglock asks once in that time.
+// pollTTL is that of hand-overs of those whose waiters ask once in the TTL: short, in their favour.
 const pollTTL = 2 * time.Second
 
 // pairs has clients that acquire and release a resource of their own, in one process.
@@ -58,13 +58,16 @@ func (s *stage) handOvers(ctx context.Context, p *prepared, n int) error {
 }
 
 func (s *stage) turns(peer peers.Peer, n int) measure.Load {
-	count := &measure.Counter{}
+	count, ttl := &measure.Counter{}, lockTTL
+	if peer.LooksByTTL {
+		ttl = pollTTL
+	}
 	var crowd peers.Crowd
 	return measure.Load{
 		Name: peer.Name, Spent: count.Count,
 		Fill: func(ctx context.Context) (err error) {
 			crowd, err = peer.Open(ctx, peers.Options{
-				Address: s.addresses[peer.Server], N: n, Apart: true, TTL: pollTTL, Count: count,
+				Address: s.addresses[peer.Server], N: n, Apart: true, TTL: ttl, Count: count,
 			})
 			return err
 		},

@@ -51,6 +51,8 @@ type Peer struct {
 	Leader func(context.Context, Options) (Crowd, error)
 	// Renew returns what renews N locks; nil where a program has no call for it.
 	Renew func(context.Context, Options) (Renewals, error)
+	// LooksByTTL tells that a waiter asks once in the TTL and not more often.
+	LooksByTTL bool
 	// LeaderTTL is that of Leader, which cannot be chosen.
 	LeaderTTL time.Duration
 }

@@ -20,13 +20,13 @@ func pglockPeer() Peer {
 		Facts: Facts{
 			Fence:    "a number from a sequence, which a heartbeat changes too; nobody checks it",
 			Order:    "none: whoever asks first after the release",
-			Wakes:    "polls, once in the lease's duration (20 s by default, here the TTL)",
+			Wakes:    "polls, once in the lease's duration (20 s by default, here 2 s)",
 			Durable:  "yes, synced before it answers",
 			Renews:   "one lock, in two statements, by a goroutine a lock",
 			Lacks:    "no order; each attempt writes, also a refused one; a release deletes the row",
 			Packages: "cirello.io/pglock, over pgx",
 		},
-		Prepare: preparePglock, Open: openPglock, Renew: renewPglock,
+		Prepare: preparePglock, Open: openPglock, Renew: renewPglock, LooksByTTL: true,
 	}
 }
 
