@@ -67,8 +67,8 @@ func TestEveryPeerDoesEveryWork(t *testing.T) {
 			t.Errorf("%s has %d lines, want %d", work, len(got[work]), len(peers))
 		}
 	}
-	if len(got[contest.Jobs]) != 8 {
-		t.Errorf("jobs has %d lines, want 8", len(got[contest.Jobs]))
+	if len(got[contest.Jobs]) != 9 {
+		t.Errorf("jobs has %d lines, want 9", len(got[contest.Jobs]))
 	}
 	for title, c := range got[contest.Jobs] {
 		if c.Rate <= 0 {

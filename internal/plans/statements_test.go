@@ -27,7 +27,7 @@ var hot = map[string][]string{
 		"Join", "Leave", "Promote", "PruneLine", "Watch", "Ghosts", "Beat",
 	},
 	"fence": {"Claim", "Accept", "CommandByKey"},
-	"jobs":  {"Claim", "Extend", "CompleteOne", "Complete", "Fail", "Ring"},
+	"jobs":  {"Claim", "CompleteAndClaim", "Extend", "CompleteOne", "Complete", "Fail", "Ring"},
 }
 
 // A statement is one of a generated package.

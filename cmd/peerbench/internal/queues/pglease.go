@@ -22,6 +22,7 @@ func ours() []Queue {
 	return []Queue{
 		{"pglease", "pglease/jobs, Claim and Complete, one at a time", claims(1)},
 		{"pglease", fmt.Sprintf("pglease/jobs, Claim and Complete, %d at a time", batch), claims(batch)},
+		{"pglease", "pglease/jobs, CompleteAndClaim, one at a time", chained},
 		{"pglease", "pglease/jobs, Run, its defaults", worker},
 	}
 }
@@ -71,6 +72,40 @@ func claims(size int) func(context.Context, string) (measure.Load, func(), error
 		})
 		return measure.Load{Fill: s.fill, Run: run, Spent: count.Count}, pool.Close, nil
 	}
+}
+
+// chained ends a claim and takes the next one in one commit, as a worker process does.
+func chained(ctx context.Context, url string) (measure.Load, func(), error) {
+	count := &measure.Counter{}
+	const queue = "chained"
+	pool, client, s, err := open(ctx, url, queue, count)
+	if err != nil {
+		return measure.Load{}, nil, err
+	}
+	held := make(chan *jobs.Claim, Workers) // from one operation to the next
+	run := s.closed(func(ctx context.Context) (int, error) {
+		var claim *jobs.Claim
+		select {
+		case claim = <-held:
+		default:
+			first, err := client.Claim(ctx, queue, 1)
+			if err != nil || len(first) == 0 {
+				return 0, err
+			}
+			claim = first[0]
+		}
+		next, err := client.CompleteAndClaim(ctx, claim, 1)
+		for _, claim := range next {
+			held <- claim
+		}
+		return 1, err
+	})
+	drop := func() {
+		for range len(held) {
+			_ = client.Complete(context.WithoutCancel(ctx), <-held) // else it goes with the server
+		}
+	}
+	return measure.Load{Fill: s.fill, Run: run, Drop: drop, Spent: count.Count}, pool.Close, nil
 }
 
 // worker is a worker process with as many jobs at a time as there are workers.
