@@ -25,6 +25,8 @@ func Turns(contenders int, drain bool, acquire Acquire) func(context.Context, ti
 		if !drain {
 			t.over = func() { cancel(errOver) }
 		}
+		// Where nobody gets a turn for long, as with waiters that rarely ask, the time ends the run.
+		t.timer = time.AfterFunc(patience, t.end)
 		var all sync.WaitGroup
 		for i := range contenders {
 			all.Go(func() {
@@ -33,10 +35,8 @@ func Turns(contenders int, drain bool, acquire Acquire) func(context.Context, ti
 				}
 			})
 		}
-		// Where nobody gets a turn for long, as with waiters that rarely ask, the time ends the run.
-		end := time.AfterFunc(settle+d+grace, t.end)
 		all.Wait()
-		end.Stop()
+		t.timer.Stop()
 		if err := context.Cause(ctx); err != nil && !errors.Is(err, errOver) {
 			return Sample{}, err
 		}
@@ -47,7 +47,10 @@ func Turns(contenders int, drain bool, acquire Acquire) func(context.Context, ti
 	}
 }
 
-const grace = time.Second
+const (
+	grace    = time.Second      // how much later than wanted the last timed turn may come
+	patience = 20 * time.Second // for the first ones
+)
 
 var errOver = errors.New("the run is over")
 
@@ -55,6 +58,7 @@ var errOver = errors.New("the run is over")
 type turns struct {
 	began time.Time
 	over  func() // may be nil
+	timer *time.Timer
 
 	mu       sync.Mutex
 	left     int // contenders that have had no turn yet
@@ -102,6 +106,7 @@ func (t *turns) had(contender int, now time.Time, d time.Duration) (over bool) {
 	case t.from.IsZero():
 		if t.left == 0 || now.Sub(t.began) > settle {
 			t.from = now
+			t.timer.Reset(d + grace)
 		}
 		return false
 	case now.Sub(t.from) >= d:
