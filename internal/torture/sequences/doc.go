@@ -1,0 +1,10 @@
+// Package sequences plays twelve interleavings in which leases go wrong elsewhere, each as one named
+// test. A comment at each test tells the interleaving as a table: who does what, from top to bottom.
+//
+// The leases are in one database and the protected reports in another, so that either can be cut off
+// without the other. Each test ends with a look at the history that the report itself keeps: which
+// versions it accepted, under which fence, and what it refused. Who owned the lease when is looked at
+// too, but proves nothing about the report.
+//
+//	go test -v ./internal/torture/sequences
+package sequences
