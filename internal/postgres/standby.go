@@ -24,12 +24,13 @@ func (s *Server) Standby(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(s.bin.path("pg_basebackup")); err != nil {
-		return nil, fmt.Errorf("a standby needs pg_basebackup beside the server's binaries: %w", err)
-	}
 	p := &private{bin: s.bin, who: s.who, options: opts}
+	copied := p.copyFrom
+	if _, err := os.Stat(s.bin.path("pg_basebackup")); err != nil {
+		copied = p.copyOnline
+	}
 	return p.raise(ctx,
-		func() error { return p.copyFrom(ctx, s) },
+		func() error { return copied(ctx, s) },
 		func() (string, error) { return withPort(s.url, p.port) })
 }
 

@@ -18,7 +18,7 @@ func channel(client ID) string { return fmt.Sprintf("pglease_%x", client[:]) }
 // enough for a hint.
 func (p *Postgres) Ring(ctx context.Context, client ID, ticket int64) error {
 	return p.onPool(ctx, func(c *pgx.Conn) error {
-		_, err := c.Exec(ctx, "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", channel(client), fmt.Sprintf("%016x", ticket))
+		_, err := c.Exec(ctx, "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", channel(client), formatTicket(ticket))
 		return err
 	})
 }
@@ -95,10 +95,19 @@ func (l *listener) Next(ctx context.Context) (int64, error) {
 			}
 			return 0, errors.Join(errListener, err)
 		}
-		if ticket, err := strconv.ParseInt(n.Payload, 16, 64); err == nil && len(n.Payload) == 16 {
+		if ticket, ok := parseTicket(n.Payload); ok {
 			return ticket, nil
 		}
 	}
+}
+
+func formatTicket(ticket int64) string { return fmt.Sprintf("%016x", ticket) }
+
+// parseTicket reads what formatTicket makes, and nothing else.
+func parseTicket(payload string) (ticket int64, ok bool) {
+	number, err := strconv.ParseUint(payload, 16, 63)
+	ticket = int64(number)
+	return ticket, err == nil && formatTicket(ticket) == payload
 }
 
 var errListener = errors.New("the listening session is over")
