@@ -36,7 +36,7 @@ type era struct {
 
 func newEra(t *testing.T) *era {
 	t.Helper()
-	pair := servers.NewPair(t, nil)
+	pair := servers.NewPair(t)
 	s := stageOn(t, pair.URL, pgleasetest.URL(t, migrations.Report))
 	return &era{stage: s, Pair: pair, failed: make(chan struct{})}
 }

@@ -24,12 +24,9 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	libraries, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
-	if len(libraries) == 0 {
-		servers.Needs(t, "no libfaketime found; on Debian: apt-get install libfaketime")
-	}
+	library := servers.Faketime(t)
 	server := servers.Own(t, postgres.Options{Durable: true, Env: []string{
-		"LD_PRELOAD=" + libraries[0], "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
+		"LD_PRELOAD=" + library, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
 	}})
 	return &host{server, filepath.Join(filepath.Dir(server.DataDir()), ".faketimerc")}
 }

@@ -6,9 +6,9 @@ package servers
 
 import (
 	"context"
-	"errors"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,22 +56,50 @@ func Needs(tb testing.TB, missing any) {
 }
 
 // NewPair starts both. They keep what they committed when they are killed.
-func NewPair(tb testing.TB, settings map[string]string) *Pair {
+func NewPair(tb testing.TB) *Pair {
 	tb.Helper()
-	primary := Own(tb, postgres.Options{Durable: true, Settings: settings})
-	p := &Pair{Primary: primary, Standby: Follow(tb, primary)}
-	first, second := host(tb, primary.URL()), host(tb, p.Standby.URL())
-	p.URL = strings.Replace(primary.URL(), first, first+","+second, 1) + "&target_session_attrs=read-write&connect_timeout=2"
+	return NewPairWith(tb, postgres.Options{Durable: true}, postgres.Options{Durable: true})
+}
+
+// NewPairWith starts both with options.
+func NewPairWith(tb testing.TB, primary, standby postgres.Options) *Pair {
+	tb.Helper()
+	first := Own(tb, primary)
+	p := &Pair{Primary: first, Standby: Follow(tb, first, standby)}
+	p.URL = p.both(tb)
 	return p
 }
 
-// Follow starts a standby of a server.
-func Follow(tb testing.TB, primary *postgres.Server) *postgres.Server {
+func (p *Pair) both(tb testing.TB) string {
 	tb.Helper()
-	standby, err := primary.Standby(tb.Context(), postgres.Options{Durable: true})
-	if errors.Is(err, os.ErrNotExist) {
-		Needs(tb, err)
+	first, second := host(tb, p.Primary.URL()), host(tb, p.Standby.URL())
+	return strings.Replace(p.Primary.URL(), first, first+","+second, 1) + "&target_session_attrs=read-write&connect_timeout=2"
+}
+
+// Stop ends both, before the test's end does.
+func (p *Pair) Stop(tb testing.TB) {
+	tb.Helper()
+	for _, s := range []*postgres.Server{p.Primary, p.Standby} {
+		if err := s.Stop(); err != nil {
+			tb.Error(err)
+		}
 	}
+}
+
+// Faketime is the library that sets a server's clock.
+func Faketime(tb testing.TB) string {
+	tb.Helper()
+	libraries, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
+	if len(libraries) == 0 {
+		Needs(tb, "no libfaketime found; on Debian: apt-get install libfaketime")
+	}
+	return libraries[0]
+}
+
+// Follow starts a standby of a server.
+func Follow(tb testing.TB, primary *postgres.Server, options postgres.Options) *postgres.Server {
+	tb.Helper()
+	standby, err := primary.Standby(tb.Context(), options)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -111,8 +139,14 @@ func Pool(tb testing.TB, url string) *pgxpool.Pool {
 // Replicated returns when the standby has replayed all that the primary has written.
 func (p *Pair) Replicated(tb testing.TB) {
 	tb.Helper()
-	written := Value[string](tb, p.Primary.URL(), "SELECT pg_current_wal_lsn()::text")
-	for !Value[bool](tb, p.Standby.URL(), "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written) {
+	Caught(tb, p.Primary, p.Standby)
+}
+
+// Caught returns when a standby has replayed all that its primary has written.
+func Caught(tb testing.TB, primary, standby *postgres.Server) {
+	tb.Helper()
+	written := Value[string](tb, primary.URL(), "SELECT pg_current_wal_lsn()::text")
+	for !Value[bool](tb, standby.URL(), "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written) {
 		pause(tb)
 	}
 }

@@ -1,0 +1,123 @@
+//go:build unix
+
+package failover_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglease/pglease/internal/postgres"
+	"github.com/pglease/pglease/internal/torture/failover/servers"
+	"github.com/pglease/pglease/migrations"
+	"github.com/pglease/pglease/pglease/pgleasetest"
+)
+
+// TestLossyFailovers: replication is asynchronous. The primary is killed with commits that it has
+// confirmed and not sent, and the standby takes over. Every client carries on. The report is elsewhere,
+// and has seen the fences that were lost.
+//
+//	   clients                          primary            standby               report
+//	1  own the report in turn           grants             follows               accepts
+//	2                                   is cut off
+//	3  go on                            grants 20 more     has none of them      accepts all of them
+//	4                                   SIGKILL            promoted
+//	5  go on, by the same URL                              grants: all greater   accepts, and refuses the old
+func TestLossyFailovers(t *testing.T) {
+	t.Parallel()
+	t.Run("clocks agree", func(t *testing.T) {
+		t.Parallel()
+		for range repeats(t) {
+			loseGrants(t, postgres.Options{Durable: true})
+		}
+	})
+	// Here the timeline alone keeps the order. The lease that the standby knows as current lasts as much longer.
+	t.Run("the standby's clock is ten seconds behind", func(t *testing.T) {
+		t.Parallel()
+		library := servers.Faketime(t)
+		for range repeats(t) {
+			loseGrants(t, postgres.Options{Durable: true, Env: []string{
+				"LD_PRELOAD=" + library, "FAKETIME=-10s", "FAKETIME_DONT_FAKE_MONOTONIC=1",
+			}})
+		}
+	})
+}
+
+func loseGrants(t *testing.T, standby postgres.Options) {
+	t.Helper()
+	pair := servers.NewPairWith(t, postgres.Options{Durable: true}, standby)
+	c := hire(t, pair.URL, pgleasetest.URL(t, migrations.Report))
+	c.more(t, 10)
+	pair.Replicated(t)
+	pair.CutOff(t)
+	c.more(t, 20)
+	pair.Fail(t)
+	c.more(t, 20)
+	c.dismiss()
+
+	wantOrder(t, c.grants)
+	c.wantSound(t)
+	lost := 0
+	there := known(t, pair.Standby.URL())
+	for _, g := range c.grants {
+		if !there[g.token.LeaseID().String()] {
+			lost++
+		}
+	}
+	if lost < 10 {
+		t.Errorf("%d grants were lost: the failover was to lose them", lost)
+	}
+	t.Logf("%d grants, %d of them lost; %d versions", len(c.grants), lost, len(c.versions))
+	pair.Stop(t)
+}
+
+// TestSynchronousFailovers: each commit waits for the standby. The primary is killed in full work. What a
+// client was told of is on the new primary: each grant, and each version of the report, which is in the
+// same database.
+func TestSynchronousFailovers(t *testing.T) {
+	t.Parallel()
+	for range repeats(t) {
+		pair := servers.NewPairWith(t, postgres.Options{Durable: true}, postgres.Options{Durable: true})
+		synchronous(t, pair)
+		c := hire(t, pair.URL, pair.URL)
+		c.more(t, 20)
+		pair.Fail(t)
+		c.more(t, 20)
+		c.dismiss()
+
+		wantOrder(t, c.grants)
+		c.wantSound(t)
+		there := known(t, pair.Standby.URL())
+		for _, g := range c.grants {
+			if !there[g.token.LeaseID().String()] {
+				t.Errorf("%v was granted, and the new primary does not know of it", g.token)
+			}
+		}
+		t.Logf("%d grants, none of them lost; %d versions", len(c.grants), len(c.versions))
+		pair.Stop(t)
+	}
+}
+
+// synchronous has commits of the primary wait for the standby, and returns when they do.
+func synchronous(t *testing.T, pair *servers.Pair) {
+	t.Helper()
+	pool := servers.Pool(t, pair.Primary.URL())
+	defer pool.Close()
+	if err := migrations.Up(t.Context(), pool, migrations.Report); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), pair.Primary.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = 'walreceiver'", "SELECT pg_reload_conf()"} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for state := ""; state != "sync"; {
+		state = servers.Value[string](t, pair.Primary.URL(), "SELECT coalesce(min(sync_state), '') FROM pg_stat_replication")
+	}
+}
