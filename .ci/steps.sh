@@ -20,6 +20,8 @@ shellcheck                         shellcheck
 /usr/lib/postgresql/*/bin/initdb   postgresql
 /usr/sbin/pgbouncer                pgbouncer
 /usr/lib/*/faketime/libfaketime.so.1 libfaketime
+npm                                npm
+dockerd                            docker.io
 END
   if ((${#wanted[@]} == 0)); then
     echo "note: nothing to install"
@@ -85,6 +87,44 @@ tested() {
   [ -n "$skipped" ] || return 0
   printf 'skipped: %s\n' "${skipped//$'\n'/, }"
   return 1
+}
+
+# on_version MAJOR: the suites that run on a database, on another version of Postgres, which npm brings.
+on_version() {
+  PGLEASE_PG_VERSION=$1 tested . -short -timeout 19m ./internal/postgres ./internal/torture/sequences \
+    ./internal/torture/failover ./migrations ./pglease ./pglease/internal/... ./pglease/fence ./pglease/jobs ./reportstore
+}
+
+# fuzz TIME: every target, for so long each. An input that fails is kept below testdata.
+fuzz() {
+  local file target
+  while IFS=: read -r file target; do
+    go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" "$(dirname "$file")"
+  done < <(grep -rHoP --include='*_test.go' '^func \KFuzz\w+' . | sort)
+  echo "note: $(grep -rhoP --include='*_test.go' '^func \KFuzz\w+' . | wc -l) targets"
+}
+
+# containers: the suite that needs a container engine, on one of its own. Its image is made of this
+# machine's files. The engine is stopped whatever happens.
+containers() {
+  local dir engine
+  dir=$(mktemp -d)
+  export DOCKER_HOST=unix://$dir/socket
+  dockerd --data-root "$dir/data" --exec-root "$dir/exec" --pidfile "$dir/pid" -H "$DOCKER_HOST" >"$dir/log" 2>&1 &
+  engine=$!
+  # shellcheck disable=SC2064 # their values now
+  trap "kill $engine 2>/dev/null; wait $engine || true; rm -rf '$dir'" EXIT
+  for _ in $(seq 60); do
+    ! docker version >/dev/null 2>&1 || break
+    if ! kill -0 "$engine" 2>/dev/null; then break; fi
+    sleep 1
+  done
+  docker version || { tail -n 50 "$dir/log" && return 1; }
+  internal/containers/mkimage pglease-postgres
+  # Without a helper container that would have to be pulled, and with ports looked for on this host
+  # though it may be a container itself.
+  export TESTCONTAINERS_RYUK_DISABLED=true TESTCONTAINERS_HOST_OVERRIDE=127.0.0.1
+  PGLEASE_CONTAINER_IMAGE=pglease-postgres tested internal/containers -race -timeout 14m ./...
 }
 
 # demo FILTER FLAGS...: plays the demo and holds its report to a filter of jq.
