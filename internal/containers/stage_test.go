@@ -24,16 +24,15 @@ import (
 // A stage has two databases in containers, each in a network of its own, and an owner in a third container
 // that is in both networks. The test itself is a client from outside.
 type stage struct {
-	engine       *testcontainers.DockerClient
-	toLeases     *testcontainers.DockerNetwork // between the owner and the database of the leases
-	leases       *testcontainers.DockerContainer
-	owner        *testcontainers.DockerContainer
-	words        *words
-	client       *pglease.Client
-	store        *reportstore.Store
-	leasesPool   *pgxpool.Pool
-	first        fence.Token // the owner's
-	reportsInner string      // URL of the reports, from within
+	engine     *testcontainers.DockerClient
+	toLeases   *testcontainers.DockerNetwork // between the owner and the database of the leases
+	leases     *testcontainers.DockerContainer
+	owner      *testcontainers.DockerContainer
+	words      *words
+	client     *pglease.Client
+	store      *reportstore.Store
+	leasesPool *pgxpool.Pool
+	first      fence.Token // the owner's
 }
 
 func image(t *testing.T) string {

@@ -37,10 +37,12 @@ func TestSequence11_ThousandsOfWaiters(t *testing.T) {
 	seldom := s.crowd(t, holder, workers, few)
 	often := s.crowd(t, holder, workers, many)
 	t.Logf("a hand-over with %d waiters: %v; with %d: %v", few, seldom, many, often)
-	if often.sent > 1.5*seldom.sent || often.sent > 10 {
+	if often.sent > max(10, 1.5*seldom.sent) {
 		t.Errorf("%.1f statements for each hand-over with %d waiters, %.1f with %d", seldom.sent, few, often.sent, many)
 	}
-	if often.rings > 1 || often.looks > 2 {
+	// If all woke each time, half of them would look at each hand-over on average. Some look by the clock,
+	// and so more often on a slow machine.
+	if often.rings > 1 || often.looks > 5 {
 		t.Errorf("with %d waiters %.2f rings and %.2f looks for each hand-over", many, often.rings, often.looks)
 	}
 
