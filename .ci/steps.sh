@@ -124,7 +124,7 @@ containers() {
   # Without a helper container that would have to be pulled, and with ports looked for on this host
   # though it may be a container itself.
   export TESTCONTAINERS_RYUK_DISABLED=true TESTCONTAINERS_HOST_OVERRIDE=127.0.0.1
-  PGLEASE_CONTAINER_IMAGE=pglease-postgres tested internal/containers -race -timeout 14m ./...
+  PGLEASE_CONTAINER_IMAGE=pglease-postgres tested internal/containers -timeout 14m ./...
 }
 
 # demo FILTER FLAGS...: plays the demo and holds its report to a filter of jq.
