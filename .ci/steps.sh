@@ -22,6 +22,9 @@ shellcheck                         shellcheck
 /usr/lib/*/faketime/libfaketime.so.1 libfaketime
 npm                                npm
 dockerd                            docker.io
+etcd                               etcd-server
+/usr/share/java/zookeeper.jar      zookeeper
+redis-server                       redis-server
 END
   if ((${#wanted[@]} == 0)); then
     echo "note: nothing to install"
@@ -127,6 +130,13 @@ containers() {
   PGLEASE_CONTAINER_IMAGE=pglease-postgres tested internal/containers -timeout 14m ./...
 }
 
+# raced: everything but the plans, which run nothing of ours beside anything else.
+raced() {
+  local packages
+  mapfile -t packages < <(go list ./... | grep -v '/internal/plans$')
+  tested . -race -timeout 24m "${packages[@]}"
+}
+
 # demo FILTER FLAGS...: plays the demo and holds its report to a filter of jq.
 demo() {
   local report
@@ -136,6 +146,15 @@ demo() {
     echo "this is not true of the report: $1"
     return 1
   fi
+  rm "$report"
+}
+
+# peers measures each peer for a moment: all must be there, on real servers. The figures say nothing.
+peers() {
+  local report
+  report=$(mktemp)
+  (cd cmd/peerbench && go run . --for 1s --rounds 1 --json) | tee "$report"
+  jq -e '(.missing | length) == 0 and (.peers | length) == 8' "$report" >/dev/null
   rm "$report"
 }
 
