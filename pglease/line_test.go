@@ -54,7 +54,7 @@ func release(t *testing.T, l *pglease.Lease) {
 func countLooks(f *pgleasetest.Faults) *atomic.Int64 {
 	var looks atomic.Int64
 	f.BeforeStatement(func(sql string) {
-		if statement("Watch")(sql) || statement("Promote")(sql) {
+		if statement("Watch")(sql) || statement("WatchOne")(sql) || statement("Promote")(sql) {
 			looks.Add(1)
 		}
 	})

@@ -46,7 +46,7 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Tra
 	if !statement("Beat")(q.SQL) {
 		s.all.Add(1)
 	}
-	if statement("Watch")(q.SQL) {
+	if statement("Watch")(q.SQL) || statement("WatchOne")(q.SQL) {
 		s.looks.Add(1)
 	}
 	return ctx

@@ -228,6 +228,24 @@ FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(tickets)::b
 JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id
 LEFT JOIN /*schema.*/lease_waiter AS w ON w.resource_id = d.resource_id AND w.ticket = d.ticket AND w.request_id = d.request_id;
 
+-- name: WatchOne :one
+-- WatchOne is Watch of one waiter. Arrays are planned anew with each execution, which takes longer
+-- than all the rest; this is planned once. Zero rows mean that the resource does not exist.
+SELECT sqlc.arg(request_id)::uuid AS request_id,
+       (l.request_id = sqlc.arg(request_id)::uuid AND l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS granted,
+       (w.ticket IS NOT NULL)::boolean AS in_line,
+       (w.ticket IS NOT NULL AND w.ticket = (SELECT f.ticket FROM /*schema.*/lease_waiter AS f
+                                             WHERE f.resource_id = l.resource_id AND f.ticket > l.served ORDER BY f.ticket LIMIT 1))::boolean AS first,
+       l.lease_id, l.fence, l.owner_id,
+       (CASE WHEN l.request_id = sqlc.arg(request_id)::uuid THEN l.expires_at - clock_timestamp()
+             WHEN l.ended_at IS NOT NULL THEN interval '0'
+             ELSE l.expires_at + l.lock_delay - clock_timestamp() END)::interval AS remaining,
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
+FROM /*schema.*/resource_lease AS l
+LEFT JOIN /*schema.*/lease_waiter AS w
+       ON w.resource_id = l.resource_id AND w.ticket = sqlc.arg(ticket)::bigint AND w.request_id = sqlc.arg(request_id)::uuid
+WHERE l.resource_id = sqlc.arg(resource_id)::text;
+
 -- name: Ghosts :many
 -- Ghosts tells which of the given leases, handed over a moment ago, lie with a client that is gone:
 -- never renewed, and the client's session lock is free. Zero rows mean that none does. A process that

@@ -115,7 +115,7 @@ func (t *traffic) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQ
 	switch {
 	case isStatement("Beat")(q.SQL):
 		return ctx
-	case isStatement("Watch")(q.SQL):
+	case isStatement("Watch")(q.SQL), isStatement("WatchOne")(q.SQL):
 		t.looks.Add(1)
 	case isRing(q.SQL):
 		t.rings.Add(1)

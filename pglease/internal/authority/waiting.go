@@ -98,32 +98,44 @@ func handover(resource, outcome string, client, request pgtype.UUID, ticket int6
 }
 
 // Watch implements Line.
-func (p *Postgres) Watch(ctx context.Context, places []Place) ([]Standing, error) {
-	params := leasedb.WatchParams{
-		Resources: make([]string, len(places)), Tickets: make([]int64, len(places)), Requests: make([]pgtype.UUID, len(places)),
-	}
+func (p *Postgres) Watch(ctx context.Context, places []Place) (standings []Standing, err error) {
 	resources := make(map[ID]string, len(places))
-	for i, place := range places {
-		params.Resources[i], params.Tickets[i], params.Requests[i] = place.Resource, place.Ticket, uuid(place.Request)
+	for _, place := range places {
 		resources[place.Request] = place.Resource
 	}
 	var rows []leasedb.WatchRow
-	err := p.onPool(ctx, func(c *pgx.Conn) (err error) {
-		rows, err = p.queries.Watch(ctx, p.on(c), params)
+	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
+		rows, err = p.watch(ctx, c, places)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	standings := make([]Standing, len(rows))
-	for i, row := range rows {
+	for _, row := range rows {
 		s := Standing{Request: row.RequestID.Bytes, Granted: row.Granted, InLine: row.InLine, First: row.First, Remaining: row.Remaining}
 		if s.Granted {
 			s.Token, s.Unconfirmed = token(resources[s.Request], row.Fence, row.LeaseID), row.WaitsForStandby
 		}
-		standings[i] = s
+		standings = append(standings, s)
 	}
-	return standings, nil
+	return standings, err
+}
+
+func (p *Postgres) watch(ctx context.Context, c *pgx.Conn, places []Place) ([]leasedb.WatchRow, error) {
+	if len(places) == 1 {
+		one := places[0]
+		row, err := p.queries.WatchOne(ctx, p.on(c), leasedb.WatchOneParams{
+			ResourceID: one.Resource, Ticket: one.Ticket, RequestID: uuid(one.Request),
+		})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil, nil
+		}
+		return []leasedb.WatchRow{leasedb.WatchRow(row)}, err
+	}
+	params := leasedb.WatchParams{
+		Resources: make([]string, len(places)), Tickets: make([]int64, len(places)), Requests: make([]pgtype.UUID, len(places)),
+	}
+	for i, place := range places {
+		params.Resources[i], params.Tickets[i], params.Requests[i] = place.Resource, place.Ticket, uuid(place.Request)
+	}
+	return p.queries.Watch(ctx, p.on(c), params)
 }
 
 // Ghosts implements Line.
