@@ -1,0 +1,98 @@
+//go:build linux
+
+package torture_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/pglease/pglease/internal/torture"
+	"github.com/pglease/pglease/internal/torture/check"
+	"github.com/pglease/pglease/internal/torture/history"
+	"github.com/pglease/pglease/internal/torture/mutant"
+)
+
+// TestSoak runs a few seconds under all faults: nothing is found.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	length := 20 * time.Second
+	if testing.Short() {
+		length = 5 * time.Second
+	}
+	report, err := torture.Run(t.Context(), torture.Options{
+		For: length, Leg: length / 2, Seed: 20260701, Crashes: 2 * time.Second, Worker: again, Dir: t.TempDir(), Log: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report.Print(t.Output())
+	if len(report.Violations) > 0 {
+		t.Error("a promise was broken, see above")
+	}
+	if report.Legs != 2 || report.Grants == 0 || report.Accepted == 0 || report.FaultCount == 0 || report.Calls["release ok"] == 0 {
+		t.Errorf("too little happened to prove anything: %+v", report)
+	}
+}
+
+// TestPlantedBugsAreFound: each bug, by each checker that is for it, within two minutes.
+func TestPlantedBugsAreFound(t *testing.T) {
+	t.Parallel()
+	leg := 10 * time.Second
+	if testing.Short() {
+		leg = 6 * time.Second
+	}
+	servers, err := torture.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := servers.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, m := range mutant.All {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			report, err := torture.Run(t.Context(), torture.Options{
+				For: 2 * time.Minute, Leg: leg, Seed: 7, Planted: m, Only: m.Only,
+				Workers: 4, Resources: 8, TTL: 500 * time.Millisecond, Faults: 80 * time.Millisecond, Crashes: time.Second, Careless: 0.6,
+				Worker: again, On: servers, Dir: dir, Log: t.Output(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := map[string]bool{}
+			for _, v := range report.Violations {
+				found[v.Checker] = true
+				t.Logf("%s: %s", v.Checker, v.Text)
+				if len(v.Slice) == 0 {
+					t.Errorf("%s shows nothing", v.Checker)
+				}
+			}
+			for _, checker := range m.Finds {
+				if !found[checker] {
+					t.Errorf("%s: %s; it survived: %s did not find it", m.Name, m.Tells, checker)
+				}
+			}
+			wantFoundAgain(t, report)
+		})
+	}
+}
+
+// wantFoundAgain checks the history that was kept, as somebody does who looks into a violation.
+func wantFoundAgain(t *testing.T, report torture.Report) {
+	t.Helper()
+	if report.History == "" {
+		t.Error("no history was kept")
+		return
+	}
+	h, err := history.Load(filepath.Clean(report.History))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := check.All(h).Violations; len(again) == 0 {
+		t.Error("the history that was kept shows no violation")
+	}
+}
