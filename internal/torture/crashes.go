@@ -32,10 +32,9 @@ var crashes = []fault{
 			l.did(standbyPromoted, "authority", "", from)
 		}
 	}},
-	{authorityRestored, 2, func(ctx context.Context, l *leg, _ *child, _ draw) {
+	{authorityRestored, 2, func(ctx context.Context, l *leg, _ *child, d draw) {
 		from := time.Now()
-		done, err := l.servers.restore(ctx)
-		if !l.failed(err) && done {
+		if !l.failed(l.servers.restore(ctx, d.of(3*time.Second))) {
 			l.did(authorityRestored, "authority", "", from)
 		}
 	}},

@@ -21,7 +21,7 @@ import (
 // checker found is in the Report.
 func Run(ctx context.Context, o Options) (Report, error) {
 	o = o.filled()
-	report := Report{Seed: o.Seed, Faults: map[string]int{}, Calls: map[string]int{}, Planted: o.Planted.Name}
+	report := Report{Seed: o.Seed, Faults: map[string]int{}, Calls: map[string]int{}, Planted: o.Planted.Name, Violations: []check.Violation{}}
 	began := time.Now()
 	s, err := o.servers(ctx)
 	if err != nil {

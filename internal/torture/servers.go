@@ -150,34 +150,43 @@ func copyTree(ctx context.Context, from, to string) error {
 }
 
 // restore puts the authority back to the copy, on the same timeline: all that was committed since is
-// gone. The clock alone then keeps fences growing, so it must not be behind where it has been.
-func (s *Servers) restore(ctx context.Context) (done bool, err error) {
+// gone. The clock alone then keeps fences growing, so it is set to where it has been at most. Where
+// there is no copy, one is made a while before.
+func (s *Servers) restore(ctx context.Context, while time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.snapshot == "" || s.days != s.greatest {
-		return false, nil
+	if s.snapshot == "" {
+		if err := errors.Join(s.primary.Kill(), s.keep(ctx), s.primary.Restart(ctx)); err != nil {
+			return err
+		}
+		wait(ctx, while)
+	}
+	if s.days != s.greatest {
+		if err := s.set(s.greatest); err != nil {
+			return err
+		}
 	}
 	if s.standby != nil { // it is ahead of what will be
 		standby := s.standby
 		s.standby = nil
 		if err := errors.Join(standby.Kill(), standby.Stop()); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if err := s.primary.Kill(); err != nil {
-		return false, err
+		return err
 	}
 	if err := os.RemoveAll(s.primary.DataDir()); err != nil {
-		return false, err
+		return err
 	}
 	if err := copyTree(ctx, s.snapshot, s.primary.DataDir()); err != nil {
-		return false, err
+		return err
 	}
 	s.losses = append(s.losses, history.Loss{From: s.taken, To: time.Now()})
 	if err := s.primary.Restart(ctx); err != nil {
-		return false, err
+		return err
 	}
-	return true, s.follow(ctx)
+	return s.follow(ctx)
 }
 
 // failover promotes the standby after it was cut off for a while, so that it lacks the last commits.
@@ -248,6 +257,10 @@ func (s *Servers) crashResource(ctx context.Context) error {
 func (s *Servers) setClock(days int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.set(days)
+}
+
+func (s *Servers) set(days int) error {
 	s.steps = append(s.steps, history.Step{At: time.Now(), Days: days})
 	s.days, s.greatest = days, max(s.greatest, days)
 	err := s.writeClock(s.primary)
