@@ -24,7 +24,7 @@
 //	202    10m              59805    2954     19     6637  0
 //	404    3m               28794     876     18     3108  1, see below
 //	505    10m             100011    3047     18    10042  0
-//	606    30s               7455     147     16      156  2, not explained
+//	606    30s               7455     147     16      156  2 of a checker that did not know that others clear away what the dead were handed
 //
 // # What it has found
 //
@@ -39,8 +39,4 @@
 //
 // A lease that an operator breaks is recorded as ended before a write that a guarded transaction
 // still commits under it (checker guard; it now takes that the next owner waits for that transaction).
-//
-// Not explained (seed 606, checker truth: "a lease was released, and not by its holder"): two leases were
-// released within a quarter of a second after their holders had been killed, and nobody has on record
-// that it asked for that.
 package torture

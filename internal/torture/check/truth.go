@@ -2,6 +2,7 @@ package check
 
 import (
 	"slices"
+	"time"
 
 	"github.com/pglease/pglease/internal/torture/history"
 )
@@ -111,7 +112,8 @@ func releases(h *history.History) (found []Violation) {
 	return found
 }
 
-// causes: a lease that its holder was told of ends by release only where that holder released it.
+// causes: a lease that its holder was told of ends by release only where that holder released it, or
+// was killed before: others may then clear away what it was handed.
 func causes(h *history.History) (found []Violation) {
 	asked := map[string]history.Call{} // the first release of a lease
 	for _, c := range h.Calls {
@@ -123,7 +125,7 @@ func causes(h *history.History) (found []Violation) {
 	for _, granted := range grantsOf(h) {
 		for _, c := range granted {
 			t, there := leases[c.Lease]
-			if !there || t.How != "released" {
+			if !there || t.How != "released" || dead(h, c.Process, h.True(t.Ended)) {
 				continue
 			}
 			first, did := asked[c.Lease]
@@ -136,6 +138,13 @@ func causes(h *history.History) (found []Violation) {
 		}
 	}
 	return found
+}
+
+// dead tells whether a process had been killed by then.
+func dead(h *history.History, process string, by time.Time) bool {
+	return slices.ContainsFunc(h.Faults, func(f history.Fault) bool {
+		return f.Kind == history.Killed && f.Target == process && f.From.Before(by)
+	})
 }
 
 // settled counts the calls with an unknown outcome, how many of them the records settle, and how many

@@ -26,6 +26,9 @@ const (
 	Held     = "held"     // another has the resource
 )
 
+// Killed is the kind of fault that ends a process.
+const Killed = "process_killed"
+
 // Names of calls.
 const (
 	TryAcquire = "try_acquire"
