@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -135,7 +136,10 @@ var faults = []fault{
 	{leaseBroken, 2, breakOne},
 }
 
-func is(name string) func(string) bool { return func(s string) bool { return s == name } }
+// is matches a statement, whichever form of it is sent: Release is also ReleaseUnawaited.
+func is(name string) func(string) bool {
+	return func(s string) bool { return strings.HasPrefix(s, name) }
+}
 
 // arm loses a request or a reply of a statement that is drawn: of one that changes something, most
 // times.
@@ -147,7 +151,7 @@ func (l *leg) arm(kind string, c *child, d draw, r proxy.Rule) {
 	if n >= len(authority) {
 		link, names, n = c.resource, resource, n-len(authority)
 	}
-	r.Match = func(name string) bool { return names[n] == anyName || name == names[n] }
+	r.Match = func(name string) bool { return names[n] == anyName || is(names[n])(name) }
 	r.Struck = l.struck(kind, c)
 	link.Arm(&r)
 }
