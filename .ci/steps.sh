@@ -130,10 +130,11 @@ containers() {
   PGLEASE_CONTAINER_IMAGE=pglease-postgres tested internal/containers -timeout 14m ./...
 }
 
-# raced: everything but the plans, which run nothing of ours beside anything else.
+# raced: everything but the plans, which run nothing of ours beside anything else, and the planted
+# bugs, which are found by what they do to a history.
 raced() {
   local packages
-  mapfile -t packages < <(go list ./... | grep -v '/internal/plans$')
+  mapfile -t packages < <(go list ./... | grep -vE '/internal/(plans|torture)$')
   tested . -race -timeout 24m "${packages[@]}"
 }
 
@@ -146,6 +147,15 @@ demo() {
     echo "this is not true of the report: $1"
     return 1
   fi
+  rm "$report"
+}
+
+# soak TIME: workers under faults, and their history without a violation.
+soak() {
+  local report
+  report=$(mktemp)
+  go run ./internal/torture/cmd/soak --for "$1" --json | tee "$report"
+  jq -e '.violations | length == 0' "$report" >/dev/null
   rm "$report"
 }
 

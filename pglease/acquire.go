@@ -88,7 +88,6 @@ func (c *Client) report(r request, lease *Lease, err error) {
 // request sends the request until it is answered, at most attempts times. The same request is
 // never granted twice, so sending it again is safe whatever became of the last time.
 func (c *Client) request(ctx context.Context, r *request) (*Lease, error) {
-	open := false // whether the request may be granted without our knowing
 	var err error
 	for try := range attempts {
 		if try > 0 && !pause(ctx, c.config.RequestTimeout/100<<try) {
@@ -105,21 +104,19 @@ func (c *Client) request(ctx context.Context, r *request) (*Lease, error) {
 			}
 			if answer.Outcome == authority.Spent && !r.named {
 				r.anew() // granted, and over before we heard of it
-				open = false
 				continue
 			}
-			if !open || answer.Outcome != authority.Held {
+			if !r.open || answer.Outcome != authority.Held || r.named && r.waits { // the join that follows settles it
 				return c.answered(ctx, r, sent, answer)
 			}
 			// Perhaps by an earlier try of ours that is still under way: end that, and ask anew.
 			if err = c.resolve(ctx, r, errBusy); err != errBusy { //nolint:errorlint // it is as it was, and nothing joined it
 				return nil, err
 			}
-			open = false
 			continue
 		}
 		kind := authority.KindOf(err)
-		open = open || kind == authority.Unknown
+		r.open = r.open || kind == authority.Unknown
 		if kind == authority.Definitive || ctx.Err() != nil {
 			break
 		}
@@ -128,7 +125,7 @@ func (c *Client) request(ctx context.Context, r *request) (*Lease, error) {
 		err = ErrRequestSpent // each new request was over before it was heard of
 	}
 	err = withCause(ctx, err)
-	if !open {
+	if !r.open {
 		return nil, err
 	}
 	return nil, c.resolve(ctx, r, err)
@@ -181,11 +178,13 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	c.heard(sent, answer.DatabaseTime)
 	switch answer.Outcome {
 	case authority.Granted, authority.Repeated:
+		r.open = false
 	case authority.Held:
 		return nil, &HeldError{Owner: answer.Owner, Remaining: max(answer.Remaining, 0)}
 	case authority.Queued:
 		return nil, &HeldError{}
 	case authority.Spent:
+		r.open = false
 		return nil, ErrRequestSpent
 	default:
 		return nil, fmt.Errorf("the database answered %q", answer.Outcome)
@@ -195,11 +194,15 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 		return nil, c.resolve(ctx, r, err)
 	}
 	left := time.Until(sent.Add(r.timing.trust(answer.Remaining)))
-	if answer.Unconfirmed || left < r.timing.trust(r.TTL)*7/8 {
+	again := answer.Outcome == authority.Repeated && !r.served // a sign of life: others may take the first owner for dead
+	if answer.Unconfirmed || again || left < r.timing.trust(r.TTL)*7/8 {
 		var err error
 		sent, answer.Remaining, err = c.topUp(ctx, sent, answer)
-		if err != nil && answer.Unconfirmed {
+		switch {
+		case err != nil && answer.Unconfirmed:
 			return nil, c.resolve(ctx, r, err)
+		case errors.Is(err, ErrExpired):
+			return nil, ErrRequestSpent
 		}
 	}
 	lease := newLease(c, answer.Token, r.timing, sent, answer.Remaining)

@@ -184,8 +184,8 @@ func (f *fakeAuthority) Join(ctx context.Context, r authority.JoinRequest) (auth
 	return authority.Answer{Outcome: authority.Joined, Ticket: 1, Remaining: r.TTL}, nil
 }
 
-func (f *fakeAuthority) Leave(ctx context.Context, _ authority.Place) (fence.Token, error) {
-	return fence.Token{}, f.enter(ctx, "leave")
+func (f *fakeAuthority) Leave(ctx context.Context, _ authority.Place) (authority.Standing, error) {
+	return authority.Standing{}, f.enter(ctx, "leave")
 }
 
 func (f *fakeAuthority) Prune(ctx context.Context, _ string) (int, error) {
@@ -209,6 +209,10 @@ func (f *fakeAuthority) Watch(ctx context.Context, places []authority.Place) ([]
 
 func (f *fakeAuthority) Ghosts(ctx context.Context, _ []authority.Handover) ([]fence.LeaseID, error) {
 	return nil, f.enter(ctx, "ghosts")
+}
+
+func (f *fakeAuthority) Bury(ctx context.Context, _ authority.Handover) (authority.Handover, error) {
+	return authority.Handover{}, f.enter(ctx, "bury")
 }
 
 func (f *fakeAuthority) Beat(ctx context.Context, _ authority.ID, _ int64, _ time.Duration) error {

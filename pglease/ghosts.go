@@ -112,9 +112,20 @@ func (g *ghosts) look(ctx context.Context) {
 			h.gone = 1
 		default:
 			g.forget(h.Token.Resource())
-			g.line.disown(limited, h.Token)
+			g.bury(limited, h.Handover)
 		}
 	}
+}
+
+func (g *ghosts) bury(ctx context.Context, h authority.Handover) {
+	sent := time.Now()
+	next, err := g.line.client.auth.Bury(ctx, h)
+	if err != nil {
+		g.line.client.config.Logger.Warn("a lease of a process that has died was not ended; it ends with its TTL",
+			"resource", h.Token.Resource(), "err", err)
+		return
+	}
+	g.line.serve(ctx, sent, next)
 }
 
 // due counts a look at each, and drops those that were seen often enough.

@@ -3,6 +3,7 @@ package pglease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -222,7 +223,7 @@ func TestManyLeasesShareStatements(t *testing.T) {
 	inBubble(t, pglease.Config{}, func(t *testing.T, f *fakeAuthority, c *pglease.Client) {
 		leases := make([]*pglease.Lease, 2000)
 		for i := range leases {
-			leases[i] = acquire(t, c, string(rune('a'+i)))
+			leases[i] = acquire(t, c, fmt.Sprint("r", i))
 		}
 		time.Sleep(3 * ttl)
 		for _, l := range leases {

@@ -82,7 +82,10 @@ type request struct {
 	authority.Request
 	named   bool // by the caller
 	sent    bool // to the database, under this id
+	open    bool // a try under this id may have taken a place, or been granted, or may yet be when its packet arrives
+	waits   bool // for the resource, in line if need be
 	waited  bool // in line
+	served  bool // its grant was told by the line
 	timing  timing
 	began   time.Time
 	maxWait time.Duration
@@ -90,7 +93,7 @@ type request struct {
 }
 
 // anew gives the request another id.
-func (r *request) anew() { r.ID, r.sent = authority.ID(NewRequestID()), false }
+func (r *request) anew() { r.ID, r.sent, r.open = authority.ID(NewRequestID()), false, false }
 
 func (c *Client) newRequest(resource string, options []AcquireOption) (request, error) {
 	r := request{

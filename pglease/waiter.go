@@ -16,6 +16,7 @@ func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
 		ctx, cancel = context.WithTimeout(ctx, r.maxWait)
 		defer cancel()
 	}
+	r.waits = true
 	for first := true; ; first = false {
 		var lease *Lease
 		err := ErrHeld
@@ -27,18 +28,28 @@ func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
 			lease, err = c.waitInLine(ctx, r, err)
 		}
 		switch {
-		case err == nil || ctx.Err() != nil:
-			return lease, withCause(ctx, err)
+		case err == nil:
+			return lease, nil
+		case ctx.Err() != nil:
+			return nil, c.settled(ctx, r, withCause(ctx, err))
 		case errors.Is(err, errNoRow):
 		case errors.Is(err, ErrRequestSpent) && !r.named: // granted, and over before it was heard of
 			r.anew()
 		case !mayPass(err) || c.isClosing():
-			return nil, err
+			return nil, c.settled(ctx, r, err)
 		default: // the wait is bounded by its context, not by what goes wrong meanwhile
 			c.config.Logger.Warn("acquire is tried again", "resource", r.Resource, "err", err)
 			pause(ctx, c.config.PollEvery)
 		}
 	}
+}
+
+// settled returns the error of a wait, after it has settled what an earlier try may have left behind.
+func (c *Client) settled(ctx context.Context, r *request, err error) error {
+	if !r.open || errors.Is(err, ErrUnknownOutcome) {
+		return err
+	}
+	return c.resolve(ctx, r, err)
 }
 
 // withCause adds why the context ended to an error that came of it and does not say so.
@@ -88,7 +99,11 @@ func (c *Client) waitInLine(ctx context.Context, r *request, held error) (*Lease
 		return lease, nil
 	}
 	if p.Ticket != 0 && r.ID == p.Request { // else it has no place, or was ended together with it
-		if left := c.leave(ctx, r, p); left != nil && r.named {
+		lease, left := c.leave(ctx, r, p)
+		if lease != nil {
+			return lease, nil
+		}
+		if left != nil && r.named {
 			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, left)
 		}
 	}
@@ -102,7 +117,6 @@ func (c *Client) waitInLine(ctx context.Context, r *request, held error) (*Lease
 // the place is taken.
 func (c *Client) join(ctx context.Context, r *request, p *place) (*Lease, error) {
 	j := authority.JoinRequest{Request: r.Request, Client: c.line.id, MaxWaiting: c.config.MaxWaiters}
-	open := false // whether the request may have a place, or a lease, without our knowing
 	var err error
 	for try := range attempts {
 		if try > 0 && !pause(ctx, c.config.RequestTimeout/100<<try) {
@@ -120,13 +134,13 @@ func (c *Client) join(ctx context.Context, r *request, p *place) (*Lease, error)
 			return c.joined(ctx, r, p, sent, answer)
 		}
 		kind := authority.KindOf(err)
-		open = open || kind == authority.Unknown
+		r.open = r.open || kind == authority.Unknown
 		if kind == authority.Definitive || ctx.Err() != nil {
 			break
 		}
 	}
 	err = withCause(ctx, err)
-	if !open {
+	if !r.open {
 		return nil, err
 	}
 	return nil, c.resolve(ctx, r, err)
@@ -193,6 +207,7 @@ func (c *Client) woken(ctx context.Context, r *request, p *place, g grant) (*Lea
 
 // served makes the lease that was handed to this request.
 func (c *Client) served(ctx context.Context, r *request, g grant) (*Lease, error) {
+	r.served = true
 	return c.answered(ctx, r, g.sent, authority.Answer{
 		Outcome: authority.Repeated, Token: g.token, Remaining: g.remaining, Unconfirmed: g.unconfirmed,
 	})
@@ -211,26 +226,34 @@ func (c *Client) barge(ctx context.Context, r *request, p *place) (*Lease, error
 	return lease, err
 }
 
-// leave gives the place up, on a context of its own, and releases what was granted meanwhile.
-func (c *Client) leave(ctx context.Context, r *request, p *place) error {
+// leave gives the place up, on a context of its own. What was granted meanwhile is released, unless the
+// request has a name: it may be made again, and a release of this grant that came late would end what
+// was given to it then. So that grant is taken.
+func (c *Client) leave(ctx context.Context, r *request, p *place) (*Lease, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RequestTimeout)
 	defer cancel()
 	at := p.Place
 	if !r.named {
 		at.Ticket = 0 // no try of this request is to join later, however late it arrives
 	}
+	var lease *Lease
 	err := insist(ctx, func() error {
-		granted, err := c.auth.Leave(ctx, at)
-		if err != nil || granted.IsZero() {
+		sent := time.Now()
+		s, err := c.auth.Leave(ctx, at)
+		switch {
+		case err != nil || !s.Granted:
+			return err
+		case r.named:
+			lease, err = c.answered(ctx, r, sent, authority.Answer{Outcome: authority.Repeated, Token: s.Token, Remaining: s.Remaining})
 			return err
 		}
-		sent := time.Now()
-		_, next, err := c.auth.Release(ctx, granted, "", false)
+		sent = time.Now()
+		_, next, err := c.auth.Release(ctx, s.Token, "", false)
 		c.line.serve(ctx, sent, next)
 		return err
 	})
 	if err != nil {
 		c.config.Logger.Warn("the line was not left; a lease that is granted now would end with its TTL", "resource", r.Resource, "err", err)
 	}
-	return err
+	return lease, err
 }

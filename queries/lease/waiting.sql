@@ -258,6 +258,36 @@ WHERE CASE WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp()
             AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds' AND c.session_key IS NOT NULL
            THEN pg_try_advisory_xact_lock_shared(c.session_key) ELSE false END;
 
+-- name: Bury :one
+-- Bury ends a lease that Ghosts told of, if it still lies with a client that is gone, and records why.
+-- Who waits is served by the Promote that must follow. Zero rows mean that the lease is over, was
+-- renewed, or that its client lives: nothing was done.
+WITH ghost AS MATERIALIZED (
+    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ticket
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = sqlc.arg(resource_id)::text AND l.lease_id = sqlc.arg(lease_id)::uuid AND l.ended_at IS NULL
+      AND l.expires_at > clock_timestamp() AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds'
+    FOR UPDATE OF l
+), gone AS MATERIALIZED (
+    SELECT g.resource_id
+    FROM ghost AS g, /*schema.*/lease_client AS c
+    WHERE c.client_id = sqlc.arg(client_id)::uuid
+      AND CASE WHEN c.session_key IS NULL THEN false ELSE pg_try_advisory_xact_lock_shared(c.session_key) END
+), ended AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET ended_at = least(clock_timestamp(), l.expires_at)
+    FROM gone
+    WHERE l.resource_id = gone.resource_id
+    RETURNING l.ended_at
+), recorded AS (
+    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, reason, ticket)
+    SELECT g.resource_id, g.fence, g.owner_id, g.lease_id, g.request_id, g.acquired_at, g.expires_at, e.ended_at,
+           CASE WHEN e.ended_at < g.expires_at THEN 'released' ELSE 'expired' END, 'its process died as it was served', g.ticket
+    FROM ghost AS g, ended AS e
+    WHERE (SELECT i.history FROM /*schema.*/installation AS i)
+)
+SELECT e.ended_at::timestamptz AS ended_at FROM ended AS e;
+
 -- name: Beat :exec
 -- Beat says that a waiting client lives, for as long as it says. One row a client.
 INSERT INTO /*schema.*/lease_client AS c (client_id, session_key, alive_until)

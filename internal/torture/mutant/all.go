@@ -32,7 +32,8 @@ SELECT r.resource_id, r.owner_id, d.lease_id, r.request_id, r.fence, r.acquired_
 FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[])) AS d(resource_id, lease_id)
 JOIN pglease.resource_lease AS r ON r.resource_id = d.resource_id
 ON CONFLICT (resource_id) DO UPDATE SET lease_id = EXCLUDED.lease_id, expires_at = EXCLUDED.expires_at, ended_at = NULL
-RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining, clock_timestamp()::timestamptz AS database_time`,
+RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining, clock_timestamp()::timestamptz AS database_time,
+          false AS awaited, (SELECT f.floor FROM pglease.fence_floor AS f)::bigint AS floor`,
 		Authority: `DROP TRIGGER fence_never_falls ON pglease.resource_lease`,
 		Only:      []string{"renewal_delayed", "authority_cut_off"},
 	},

@@ -44,7 +44,7 @@ func (m Mutant) Rewrite(sql string) string {
 	if m.Instead != "" {
 		return m.Instead
 	}
-	return strings.ReplaceAll(sql, m.From, m.To)
+	return strings.ReplaceAll(strings.ReplaceAll(sql, "pg_catalog.", ""), m.From, m.To)
 }
 
 // Find returns the bug of that name; the empty name is none.

@@ -75,7 +75,7 @@ type Line interface {
 
 	// Leave gives a place up, and tells the lease that was granted meanwhile, if one was. Without a
 	// ticket the request is also kept from joining later.
-	Leave(ctx context.Context, p Place) (granted fence.Token, err error)
+	Leave(ctx context.Context, p Place) (Standing, error)
 
 	// Prune drops the dead of a line, and tells how many.
 	Prune(ctx context.Context, resource string) (int, error)
@@ -88,6 +88,9 @@ type Line interface {
 
 	// Ghosts tells which leases, handed to waiters a moment ago, lie with a client that has died.
 	Ghosts(ctx context.Context, handed []Handover) ([]fence.LeaseID, error)
+
+	// Bury ends such a lease, if it still is one, and serves the line.
+	Bury(ctx context.Context, handed Handover) (Handover, error)
 
 	// Beat says that the client lives for another life. The key is that of the advisory lock
 	// that its listening session holds; 0 where it has none.

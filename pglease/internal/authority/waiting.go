@@ -42,20 +42,21 @@ func (p *Postgres) Join(ctx context.Context, r JoinRequest) (answer Answer, err 
 }
 
 // Leave implements Line.
-func (p *Postgres) Leave(ctx context.Context, place Place) (granted fence.Token, err error) {
+func (p *Postgres) Leave(ctx context.Context, place Place) (s Standing, err error) {
 	err = p.onPool(ctx, func(c *pgx.Conn) error {
 		row, err := p.queries.Leave(ctx, p.on(c), leasedb.LeaveParams{
 			ResourceID: place.Resource, RequestID: uuid(place.Request), Ticket: place.Ticket,
 		})
+		s = Standing{Request: place.Request}
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		if err == nil && row.Outcome == "granted" {
-			granted = token(place.Resource, row.Fence, row.LeaseID)
+			s.Granted, s.Token, s.Remaining = true, token(place.Resource, row.Fence, row.LeaseID), row.Remaining
 		}
 		return err
 	})
-	return granted, err
+	return s, err
 }
 
 // Prune implements Line.
@@ -154,6 +155,25 @@ func (p *Postgres) Ghosts(ctx context.Context, handed []Handover) (ghosts []fenc
 		return err
 	})
 	return ghosts, err
+}
+
+// Bury implements Line.
+func (p *Postgres) Bury(ctx context.Context, handed Handover) (Handover, error) {
+	buried := false
+	err := p.onPool(ctx, func(c *pgx.Conn) error {
+		_, err := p.queries.Bury(ctx, p.on(c), leasedb.BuryParams{
+			ResourceID: handed.Token.Resource(), LeaseID: uuid(handed.Token.LeaseID()), ClientID: uuid(handed.Client),
+		})
+		buried = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	if err != nil || !buried {
+		return Handover{}, err
+	}
+	return p.Promote(ctx, handed.Token.Resource())
 }
 
 // Beat implements Line.
