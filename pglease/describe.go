@@ -84,8 +84,9 @@ const MaxReasonLength = 1024
 
 // Break ends another owner's lease: exactly the one that was seen, for a reason that is kept in the
 // history beside by, the name of who did it. It does not stop the owner's work, which learns of it
-// at its next renewal; only the fence does. Who waits is served at once, without a lock delay: the
-// person who breaks a lease has seen to it that its work has stopped, or that the fence stops it.
+// at its next renewal; only the fence does. Who waits is served at once, or as soon as a
+// guarded transaction of the owner that is under way has ended. There is no lock delay: the person who
+// breaks a lease has seen to it that its work has stopped, or that the fence stops it.
 //
 // The error matches ErrNotHeld when that lease is over already: look again.
 func (c *Client) Break(ctx context.Context, seen Description, by, reason string) error {
