@@ -93,7 +93,9 @@ type request struct {
 }
 
 // anew gives the request another id.
-func (r *request) anew() { r.ID, r.sent, r.open = authority.ID(NewRequestID()), false, false }
+func (r *request) anew() {
+	r.ID, r.sent, r.open, r.served = authority.ID(NewRequestID()), false, false, false
+}
 
 func (c *Client) newRequest(resource string, options []AcquireOption) (request, error) {
 	r := request{

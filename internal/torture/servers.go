@@ -104,12 +104,19 @@ func (s *Servers) follow(ctx context.Context) error {
 		return nil
 	}
 	standby, err := s.primary.Standby(ctx, s.options())
+	for try := 1; err != nil && try < copies && ctx.Err() == nil; try++ {
+		standby, err = s.primary.Standby(ctx, s.options())
+	}
 	if err != nil {
 		return err
 	}
 	s.standby = standby
 	return s.writeClock(standby)
 }
+
+// copies is how often a standby is tried. A clock that is set by days while it is copied looks to the
+// primary like a copy that was silent for as long, and it hangs up.
+const copies = 3
 
 // crash kills the authority and starts it again on what it had committed. The data directory is kept
 // as it is in between, for restore.
