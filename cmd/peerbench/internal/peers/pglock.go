@@ -104,7 +104,13 @@ func (s pglockSession) Acquire(ctx context.Context, key string, wait bool) (func
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) error { return s.client.ReleaseContext(ctx, lock) }, nil
+	return func(ctx context.Context) error {
+		err := s.client.ReleaseContext(ctx, lock)
+		if errors.Is(err, pglock.ErrLockAlreadyReleased) {
+			return nil // a heartbeat that came late changed its number, or another has it: it is over
+		}
+		return err
+	}, nil
 }
 
 func renewPglock(ctx context.Context, o Options) (Renewals, error) {
