@@ -105,6 +105,7 @@ func (s *Servers) follow(ctx context.Context) error {
 	}
 	standby, err := s.primary.Standby(ctx, s.options())
 	for try := 1; err != nil && try < copies && ctx.Err() == nil; try++ {
+		<-time.After(time.Second)
 		standby, err = s.primary.Standby(ctx, s.options())
 	}
 	if err != nil {
@@ -114,9 +115,9 @@ func (s *Servers) follow(ctx context.Context) error {
 	return s.writeClock(standby)
 }
 
-// copies is how often a standby is tried. A clock that is set by days while it is copied looks to the
-// primary like a copy that was silent for as long, and it hangs up.
-const copies = 3
+// copies is how often a standby is tried, a second apart. A primary may still be on its way up again; and
+// a clock that is set by days looks to it like a copy that was silent for as long.
+const copies = 30
 
 // crash kills the authority and starts it again on what it had committed. The data directory is kept
 // as it is in between, for restore.
