@@ -33,7 +33,8 @@ func (c *Client) TryAcquire(ctx context.Context, resource string, options ...Acq
 // served in the order in which they came; a release hands the resource over in its own commit, and
 // a waiter that has died or given up is passed over. The error matches both ErrHeld and the
 // context's error when the wait was cut short, ErrQueueFull when too many wait already; otherwise it
-// is as TryAcquire's.
+// is as TryAcquire's. A wait with WithRequestID that is cut short in the moment in which it is served
+// returns its lease, though the context has ended.
 func (c *Client) Acquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
 	return c.acquire(ctx, resource, options, nil)
 }
