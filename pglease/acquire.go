@@ -196,7 +196,11 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	}
 	left := time.Until(sent.Add(r.timing.trust(answer.Remaining)))
 	again := answer.Outcome == authority.Repeated && !r.served // a sign of life: others may take the first owner for dead
-	if answer.Unconfirmed || again || left < r.timing.trust(r.TTL)*7/8 {
+	least := r.timing.trust(r.TTL) * 7 / 8
+	if r.early { // as good as any lease before its first renewal
+		least = r.timing.trust(r.TTL) - r.timing.renewEvery
+	}
+	if answer.Unconfirmed || again || left < least {
 		var err error
 		sent, answer.Remaining, err = c.topUp(ctx, sent, answer)
 		switch {

@@ -108,7 +108,7 @@ func (e *ears) connect(ctx context.Context) (authority.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = auth.Ring(limited, e.line.id, testTicket); err == nil {
+	if err = auth.Ring(limited, e.line.id, authority.Ring{Ticket: testTicket}); err == nil {
 		err = e.test(ctx, session)
 	}
 	if err == nil {
@@ -125,12 +125,12 @@ func (e *ears) test(ctx context.Context, session authority.Listener) error {
 	limited, cancel := context.WithTimeout(ctx, testTime)
 	defer cancel()
 	for {
-		ticket, err := session.Next(limited)
+		ring, err := session.Next(limited)
 		switch {
-		case err == nil && ticket == testTicket:
+		case err == nil && ring.Ticket == testTicket:
 			return nil
 		case err == nil:
-			e.line.rung(ticket)
+			e.line.rung(ring)
 		case ctx.Err() == nil && limited.Err() != nil:
 			return errDeaf
 		default:
@@ -205,12 +205,12 @@ func (e *ears) listen(ctx context.Context, session authority.Listener, err error
 func (e *ears) hear(ctx context.Context, session authority.Listener) error {
 	for {
 		limited, cancel := context.WithTimeout(ctx, pingEvery*4/5+rand.N(pingEvery*2/5))
-		ticket, err := session.Next(limited)
+		ring, err := session.Next(limited)
 		quiet := limited.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
 		case err == nil:
-			e.line.rung(ticket)
+			e.line.rung(ring)
 		case quiet:
 			if err := e.ping(ctx, session); err != nil {
 				return err

@@ -148,15 +148,15 @@ func (f *fakeAuthority) Ends(ctx context.Context, leases []fence.Token) ([]autho
 	return ends, nil
 }
 
-func (f *fakeAuthority) Release(ctx context.Context, t fence.Token, _ string, _ bool) (end authority.End, next authority.Handover, err error) {
+func (f *fakeAuthority) Release(ctx context.Context, r authority.ReleaseRequest) (end authority.End, next authority.Handover, err error) {
 	if err := f.enter(ctx, "release"); err != nil {
 		return end, next, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	end.Lease = t.LeaseID()
-	row := f.rows[t.Resource()]
-	if row == nil || row.token != t {
+	end.Lease = r.Lease.LeaseID()
+	row := f.rows[r.Lease.Resource()]
+	if row == nil || row.token != r.Lease {
 		return end, next, nil
 	}
 	if row.ended == "" {
@@ -223,7 +223,7 @@ func (f *fakeAuthority) Farewell(ctx context.Context, _ authority.ID) error {
 	return f.enter(ctx, "farewell")
 }
 
-func (f *fakeAuthority) Ring(ctx context.Context, _ authority.ID, _ int64) error {
+func (f *fakeAuthority) Ring(ctx context.Context, _ authority.ID, _ authority.Ring) error {
 	return f.enter(ctx, "ring")
 }
 

@@ -53,9 +53,11 @@ func newKeeper(c *Client) *keeper {
 // which were acquired together are not renewed together.
 func (k *keeper) add(l *Lease) {
 	first := l.timing.renewEvery - time.Duration(rand.Int64N(int64(l.timing.renewEvery)/3+1))
+	left := l.Remaining()
+	spent := l.timing.trust(l.timing.ttl) - left // since it was granted, or perhaps before
 	k.count(l)
-	k.schedule(l, min(first, l.Remaining()/3), 0) // much of the trust may be gone already
-	if l.State().Over() {                         // and was removed before it was added
+	k.schedule(l, max(0, min(first-spent, left/3)), 0)
+	if l.State().Over() { // and was removed before it was added
 		k.remove(l)
 	}
 }

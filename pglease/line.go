@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/internal/authority"
+	"github.com/pglease/pglease/pglease/internal/mint"
 )
 
 // Times of a client that waits. Its life is what the others give it when it falls silent while its
@@ -18,7 +19,7 @@ const (
 	beatEvery  = 5 * time.Second
 	clientLife = 3 * beatEvery
 	linger     = 10 * time.Second // how long the session is kept when nobody waits any more
-	earlyRings = 1024             // rings remembered whose waiter is not known yet
+	earlyRings = 1024             // rings remembered whose ticket is not known yet
 )
 
 // grant is a lease that the database handed to a waiter.
@@ -27,6 +28,7 @@ type grant struct {
 	sent      time.Time // before the statement whose answer told of it
 	remaining time.Duration
 	ring      bool // no grant: only look, or try
+	early     bool // sent is the waiter's last look, which may be long ago
 
 	unconfirmed bool // a synchronous standby may not have it
 }
@@ -34,8 +36,11 @@ type grant struct {
 // place is a waiter of this client.
 type place struct {
 	authority.Place
+	lease authority.ID // of the lease that it will be granted; a ring that proves it is believed
+	ttl   time.Duration
 	woken chan grant // holds one; a grant is never dropped for a ring
 	look  time.Time  // when to ask the database without having been told
+	seen  time.Time  // when the last statement was sent that found it in line: what it is granted, is granted later
 }
 
 // line is the part of a client that waits: a session that listens, and one goroutine that beats
@@ -51,7 +56,7 @@ type line struct {
 	places  map[*place]struct{}
 	calls   map[authority.ID][]*place // the places of a request: more than one where calls share its id
 	tickets map[int64]authority.ID    // the request of each place
-	early   map[int64]struct{}
+	early   map[int64]authority.Ring
 	idle    time.Time          // since when nobody waits
 	closed  bool               // nobody may wait any more
 	hurry   bool               // there is no time for a farewell
@@ -67,7 +72,7 @@ func newLine(c *Client) *line {
 	_, _ = rand.Read(key[:]) // never fails, see crypto/rand
 	l := &line{
 		client: c, id: authority.ID(NewRequestID()), key: int64(binary.BigEndian.Uint64(key[:]) | 1),
-		places: map[*place]struct{}{}, calls: map[authority.ID][]*place{}, tickets: map[int64]authority.ID{}, early: map[int64]struct{}{}, wake: make(chan struct{}, 1),
+		places: map[*place]struct{}{}, calls: map[authority.ID][]*place{}, tickets: map[int64]authority.ID{}, early: map[int64]authority.Ring{}, wake: make(chan struct{}, 1),
 	}
 	l.ears, l.ghosts = &ears{line: l}, &ghosts{line: l, watched: map[string]*handed{}}
 	return l
@@ -75,7 +80,7 @@ func newLine(c *Client) *line {
 
 // enter adds a waiter before it joins, so that no grant to it is missed, and waits until the client
 // has said that it lives.
-func (l *line) enter(ctx context.Context, resource string, request authority.ID) (*place, error) {
+func (l *line) enter(ctx context.Context, r *request) (*place, error) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -85,9 +90,12 @@ func (l *line) enter(ctx context.Context, resource string, request authority.ID)
 		l.mu.Unlock()
 		return nil, ErrQueueFull
 	}
-	p := &place{Place: authority.Place{Resource: resource, Request: request}, woken: make(chan grant, 1), look: time.Now().Add(time.Hour)}
+	p := &place{
+		Place: authority.Place{Resource: r.Resource, Request: r.ID}, lease: authority.ID(NewRequestID()), ttl: r.TTL,
+		woken: make(chan grant, 1), look: time.Now().Add(time.Hour),
+	}
 	l.places[p] = struct{}{}
-	l.calls[request] = append(l.calls[request], p)
+	l.calls[r.ID] = append(l.calls[r.ID], p)
 	if !l.running {
 		l.begin()
 	}
@@ -123,16 +131,17 @@ func (l *line) begin() {
 	}(l.ready, l.joined)
 }
 
-// placed notes the ticket and when to look. A ring that came before is not lost.
-func (l *line) placed(p *place, ticket int64, look time.Duration) {
+// placed notes the ticket, when the statement was sent that took it, and when to look. A ring that
+// came before is not lost.
+func (l *line) placed(p *place, ticket int64, sent time.Time, look time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.tickets, p.Ticket)
-	p.Ticket = ticket
+	p.Ticket, p.seen = ticket, sent
 	l.tickets[ticket] = p.Request
-	if _, rung := l.early[ticket]; rung {
+	if ring, rung := l.early[ticket]; rung {
 		delete(l.early, ticket)
-		p.tell(grant{ring: true})
+		p.hear(ring)
 	}
 	l.lookIn(p, look)
 }
@@ -180,20 +189,30 @@ func (p *place) tell(g grant) {
 	}
 }
 
+// hear takes a ring. One that proves the lease is the grant itself: made after the waiter was last
+// seen in line, so it is valid for its TTL from then at least. Any other only says: look.
+func (p *place) hear(ring authority.Ring) {
+	g := grant{ring: true}
+	if ring.Fence > 0 && ring.Proof == authority.Prove(p.lease) {
+		g = grant{token: mint.Token(p.Resource, ring.Fence, p.lease).(fence.Token), sent: p.seen, remaining: p.ttl, early: true}
+	}
+	p.tell(g)
+}
+
 // rung takes a ring that was heard.
-func (l *line) rung(ticket int64) {
+func (l *line) rung(ring authority.Ring) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if request, known := l.tickets[ticket]; known {
+	if request, known := l.tickets[ring.Ticket]; known {
 		for _, p := range l.calls[request] {
-			p.tell(grant{ring: true})
+			p.hear(ring)
 		}
 		return
 	}
 	if len(l.early) >= earlyRings {
 		clear(l.early)
 	}
-	l.early[ticket] = struct{}{}
+	l.early[ring.Ticket] = ring
 }
 
 // serve passes a hand-over on: in memory where the waiter is this client's, else by a ring.
@@ -202,8 +221,10 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 		return
 	}
 	if next.Client != l.id {
-		if err := l.client.auth.Ring(ctx, next.Client, next.Ticket); err != nil {
-			l.client.config.Logger.Warn("a waiter could not be told; it will look by itself", "err", err)
+		if !next.Rung {
+			if err := l.client.auth.Ring(ctx, next.Client, authority.RingOf(next)); err != nil {
+				l.client.config.Logger.Warn("a waiter could not be told; it will look by itself", "err", err)
+			}
 		}
 		l.ghosts.watch(next) //nolint:contextcheck // what it starts outlives this call
 		return
@@ -222,7 +243,7 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 // disown releases what was granted to a request of this client that nobody waits for any more.
 func (l *line) disown(ctx context.Context, token fence.Token) {
 	sent := time.Now()
-	_, next, err := l.client.auth.Release(ctx, token, "", false)
+	_, next, err := l.client.auth.Release(ctx, authority.ReleaseRequest{Lease: token, Client: l.id})
 	if err != nil {
 		l.client.config.Logger.Warn("a lease that nobody waits for was not released; it ends with its TTL",
 			"resource", token.Resource(), "err", err)

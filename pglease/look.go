@@ -94,6 +94,9 @@ func (l *line) look(ctx context.Context, due []*place) {
 	for _, p := range due {
 		s, found := stands[p.Request]
 		l.lookIn(p, l.next(s, err != nil))
+		if s.InLine {
+			p.seen = sent
+		}
 		switch {
 		case err != nil:
 		case s.Granted:

@@ -39,7 +39,9 @@ func (l *Lease) release(ctx context.Context, successor string) error {
 		sent := time.Now()
 		var end authority.End
 		var next authority.Handover
-		end, next, err = l.client.auth.Release(ctx, l.token, successor, !l.isAwaited())
+		end, next, err = l.client.auth.Release(ctx, authority.ReleaseRequest{
+			Lease: l.token, Successor: successor, Unawaited: !l.isAwaited(), Client: l.client.line.id,
+		})
 		if err == nil {
 			err = l.released(end)
 			l.client.line.serve(ctx, sent, next)

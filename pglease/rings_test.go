@@ -2,6 +2,7 @@ package pglease_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -133,13 +134,14 @@ func TestRingsAreShort_W6(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(ring.Payload) != 16 {
+	next := (<-waiting).lease
+	if id := next.Token().LeaseID(); len(ring.Payload) != 64 || strings.Contains(ring.Payload, hex.EncodeToString(id[:8])) {
 		t.Errorf("payload %q", ring.Payload)
 	}
 	if _, err := conn.Exec(t.Context(), "UNLISTEN *"); err != nil {
 		t.Fatal(err)
 	}
-	release(t, (<-waiting).lease)
+	release(t, next)
 }
 
 // TestAnEntryThatDisappearsIsNoticed_W7: the waiter enters again.

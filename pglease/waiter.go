@@ -76,7 +76,7 @@ var errNoRow = errors.New("the resource has no row yet")
 // waitInLine joins and waits to be served. held is what was seen of the holder.
 func (c *Client) waitInLine(ctx context.Context, r *request, held error) (*Lease, error) {
 	r.sent, r.waited = true, true
-	p, err := c.line.enter(ctx, r.Resource, r.ID)
+	p, err := c.line.enter(ctx, r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%w: %w", held, err)
@@ -116,7 +116,7 @@ func (c *Client) waitInLine(ctx context.Context, r *request, held error) (*Lease
 // join takes a place, or the resource if it has become free. A nil lease and a nil error mean that
 // the place is taken.
 func (c *Client) join(ctx context.Context, r *request, p *place) (*Lease, error) {
-	j := authority.JoinRequest{Request: r.Request, Client: c.line.id, MaxWaiting: c.config.MaxWaiters}
+	j := authority.JoinRequest{Request: r.Request, Client: c.line.id, Lease: p.lease, MaxWaiting: c.config.MaxWaiters}
 	var err error
 	for try := range attempts {
 		if try > 0 && !pause(ctx, c.config.RequestTimeout/100<<try) {
@@ -165,7 +165,7 @@ func (c *Client) joined(ctx context.Context, r *request, p *place, sent time.Tim
 	switch answer.Outcome {
 	case authority.Joined:
 		c.events.emit(Event{Kind: EventWaiting, Resource: r.Resource, Owner: r.Owner, Duration: time.Since(r.began), Ahead: answer.Ahead})
-		c.line.placed(p, answer.Ticket, c.line.next(authority.Standing{Remaining: answer.Remaining, First: answer.Ahead == 0}, false))
+		c.line.placed(p, answer.Ticket, sent, c.line.next(authority.Standing{Remaining: answer.Remaining, First: answer.Ahead == 0}, false))
 		if answer.Remaining <= 0 {
 			c.promote(ctx, r.Resource)
 		}
@@ -207,7 +207,7 @@ func (c *Client) woken(ctx context.Context, r *request, p *place, g grant) (*Lea
 
 // served makes the lease that was handed to this request.
 func (c *Client) served(ctx context.Context, r *request, g grant) (*Lease, error) {
-	r.served = true
+	r.served, r.early = true, g.early
 	return c.answered(ctx, r, g.sent, authority.Answer{
 		Outcome: authority.Repeated, Token: g.token, Remaining: g.remaining, Unconfirmed: g.unconfirmed,
 	})
@@ -248,7 +248,7 @@ func (c *Client) leave(ctx context.Context, r *request, p *place) (*Lease, error
 			return err
 		}
 		sent = time.Now()
-		_, next, err := c.auth.Release(ctx, s.Token, "", false)
+		_, next, err := c.auth.Release(ctx, authority.ReleaseRequest{Lease: s.Token, Client: c.line.id})
 		c.line.serve(ctx, sent, next)
 		return err
 	})

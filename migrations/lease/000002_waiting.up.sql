@@ -32,9 +32,11 @@ CREATE TABLE /*schema.*/lease_waiter (
     barging     boolean     NOT NULL,
     joined_at   timestamptz NOT NULL,
     deadline    timestamptz,
+    lease_id    uuid        NOT NULL DEFAULT gen_random_uuid(),
     PRIMARY KEY (resource_id, ticket),
     UNIQUE (resource_id, request_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON COLUMN /*schema.*/lease_waiter.lease_id IS 'of the lease that it will be granted. Only the waiting client knows it: a notification that names it says that the waiter was served';
 COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted: whoever comes first gets the resource';
 
 -- lease_next takes the next live waiter of a resource out of the line, and drops the dead and late
@@ -51,7 +53,7 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 CREATE FUNCTION /*schema.*/lease_next(
     IN p_resource text, IN p_served bigint, IN p_successor text,
     OUT dropped integer, OUT served bigint, OUT ticket bigint, OUT request_id uuid, OUT client_id uuid, OUT owner_id text,
-    OUT ttl interval, OUT lock_delay interval, OUT barging boolean
+    OUT ttl interval, OUT lock_delay interval, OUT barging boolean, OUT lease_id uuid
 ) LANGUAGE plpgsql VOLATILE
 SET enable_sort = off SET enable_bitmapscan = off SET enable_seqscan = off
 AS $$
@@ -61,7 +63,7 @@ BEGIN
     dropped := 0;
     served := p_served;
     FOR w IN
-        SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.deadline
+        SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.deadline, q.lease_id
         FROM /*schema.*/lease_waiter AS q
         WHERE q.resource_id = p_resource AND q.ticket > p_served
         ORDER BY q.resource_id, q.ticket
@@ -75,7 +77,7 @@ BEGIN
                        ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END
         ) THEN
             ticket := w.ticket; request_id := w.request_id; client_id := w.client_id; owner_id := w.owner_id;
-            ttl := w.ttl; lock_delay := w.lock_delay; barging := w.barging;
+            ttl := w.ttl; lock_delay := w.lock_delay; barging := w.barging; lease_id := w.lease_id;
             EXIT;
         END IF;
         DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = w.ticket;

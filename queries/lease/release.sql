@@ -44,13 +44,13 @@ WITH mine AS MATERIALIZED (
 ), head AS MATERIALIZED (
     SELECT m.resource_id, n.dropped::integer AS dropped, n.served::bigint AS served, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
            n.client_id::uuid AS client_id, n.owner_id::text AS owner_id, n.ttl::interval AS ttl,
-           n.lock_delay::interval AS lock_delay, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
+           n.lock_delay::interval AS lock_delay, n.lease_id::uuid AS lease_id, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
     FROM mine AS m CROSS JOIN LATERAL /*schema.*/lease_next(m.resource_id, m.served, sqlc.arg(successor)::text) AS n
     WHERE m.waiting > 0
 ), changed AS (
     UPDATE /*schema.*/resource_lease AS l
     SET owner_id    = CASE WHEN h.granted THEN h.owner_id ELSE l.owner_id END,
-        lease_id    = CASE WHEN h.granted THEN gen_random_uuid() ELSE l.lease_id END,
+        lease_id    = CASE WHEN h.granted THEN h.lease_id ELSE l.lease_id END,
         request_id  = CASE WHEN h.granted THEN h.request_id ELSE l.request_id END,
         fence       = CASE WHEN h.granted THEN greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)) ELSE l.fence END,
         acquired_at = CASE WHEN h.granted THEN clock_timestamp() ELSE l.acquired_at END,
@@ -85,6 +85,12 @@ SELECT (CASE WHEN c.granted THEN 'handed_over'
        c.lease_id::uuid AS next_lease_id,
        c.fence::bigint AS next_fence,
        c.remaining::interval AS next_remaining,
+       -- What is sent to the waiter, in this session, once this is committed; '' where there is nobody to be told.
+       set_config('pglease.ring', CASE WHEN c.granted AND c.client_id <> sqlc.arg(client_id)::uuid
+           THEN concat('pglease_', replace(c.client_id::text, '-', ''), ' ', lpad(to_hex(c.ticket), 16, '0'),
+                       CASE WHEN current_setting('synchronous_standby_names') = ''
+                            THEN concat(lpad(to_hex(c.fence), 16, '0'), left(encode(sha256(uuid_send(c.lease_id)), 'hex'), 32)) END)
+           ELSE '' END, false)::text AS ring,
        clock_timestamp()::timestamptz AS database_time,
        (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
              THEN set_config('synchronous_commit', 'on', true)

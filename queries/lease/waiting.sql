@@ -42,10 +42,10 @@ WITH room AS MATERIALIZED (
     WHERE l.resource_id = room.resource_id AND room.free AND room.waiting = 0
     RETURNING l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval AS remaining
 ), placed AS (
-    INSERT INTO /*schema.*/lease_waiter AS w (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at, deadline)
+    INSERT INTO /*schema.*/lease_waiter AS w (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at, deadline, lease_id)
     SELECT r.resource_id, sqlc.arg(request_id)::uuid, sqlc.arg(client_id)::uuid, sqlc.arg(owner_id)::text,
            sqlc.arg(ttl)::interval, sqlc.arg(lock_delay)::interval, sqlc.arg(barging)::boolean, clock_timestamp(),
-           clock_timestamp() + sqlc.narg(patience)::interval
+           clock_timestamp() + sqlc.narg(patience)::interval, sqlc.arg(lease_id)::uuid
     FROM room AS r
     WHERE NOT (r.free AND r.waiting = 0)
     ON CONFLICT (resource_id, request_id) DO NOTHING
@@ -131,12 +131,12 @@ WITH free AS MATERIALIZED (
 ), head AS MATERIALIZED (
     SELECT f.resource_id, n.dropped::integer AS dropped, n.served::bigint AS served, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
            n.client_id::uuid AS client_id, n.owner_id::text AS owner_id, n.ttl::interval AS ttl,
-           n.lock_delay::interval AS lock_delay, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
+           n.lock_delay::interval AS lock_delay, n.lease_id::uuid AS lease_id, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
     FROM free AS f CROSS JOIN LATERAL /*schema.*/lease_next(f.resource_id, f.served, '') AS n
 ), handed AS (
     UPDATE /*schema.*/resource_lease AS l
     SET owner_id    = h.owner_id,
-        lease_id    = gen_random_uuid(),
+        lease_id    = h.lease_id,
         request_id  = h.request_id,
         fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
         acquired_at = clock_timestamp(),

@@ -95,6 +95,14 @@ type End struct {
 	DatabaseTime time.Time
 }
 
+// ReleaseRequest ends a lease.
+type ReleaseRequest struct {
+	Lease     fence.Token
+	Successor string // serve only a waiter of this owner name; EndAlone tells that there is none and nothing was done
+	Unawaited bool   // nobody is likely to wait: cheaper where it is true, and another round trip where not
+	Client    ID     // whose own waiters need not be rung
+}
+
 // Authority is the database as the client sees it. Every method is one attempt, bounded by its
 // context; Kind tells what a returned error means for the outcome.
 type Authority interface {
@@ -111,10 +119,8 @@ type Authority interface {
 
 	// Release ends exactly this lease and tells how it ended, now or, if it was over, before:
 	// EndReleased may be an earlier release whose reply was lost. Where somebody waits it hands
-	// the resource over in the same commit. With a successor only a waiter of that owner name is
-	// served, and EndAlone tells that there is none and nothing was done. Unawaited says that
-	// nobody is likely to wait: that is cheaper where it is true, and another round trip where not.
-	Release(ctx context.Context, lease fence.Token, successor string, unawaited bool) (End, Handover, error)
+	// the resource over in the same commit.
+	Release(ctx context.Context, r ReleaseRequest) (End, Handover, error)
 
 	// Abandon makes sure that the request holds nothing, does not wait, and is never granted later.
 	Abandon(ctx context.Context, resource string, request ID) (Handover, error)

@@ -2,6 +2,7 @@ package authority
 
 import (
 	"context"
+	"crypto/sha256"
 	"time"
 
 	"github.com/pglease/pglease/pglease/fence"
@@ -15,13 +16,43 @@ type Handover struct {
 	Token     fence.Token // the lease that it was granted; zero where it should only be told to try
 	Remaining time.Duration
 
+	Rung        bool // the waiter has been told, with the commit
 	Unconfirmed bool // as Answer's
+}
+
+// Ring tells a waiter to look. One with a Fence and a Proof tells it that it was served, and need not
+// look: only who knows the id of the lease can prove it, and that is the waiting client's secret
+// until it is granted.
+type Ring struct {
+	Ticket int64
+	Fence  int64
+	Proof  Proof
+}
+
+// Proof is made of a lease's id.
+type Proof [16]byte
+
+// Prove returns the proof of a lease's id.
+func Prove(lease ID) (p Proof) {
+	sum := sha256.Sum256(lease[:])
+	copy(p[:], sum[:])
+	return p
+}
+
+// RingOf tells the waiter that is served next.
+func RingOf(next Handover) Ring {
+	r := Ring{Ticket: next.Ticket}
+	if !next.Token.IsZero() && !next.Unconfirmed {
+		r.Fence, r.Proof = next.Token.Fence(), Prove(next.Token.LeaseID())
+	}
+	return r
 }
 
 // JoinRequest asks for a place in line.
 type JoinRequest struct {
 	Request
 	Client     ID
+	Lease      ID            // of the lease that it will be granted
 	Patience   time.Duration // when to skip this waiter; 0: never
 	MaxWaiting int           // answer Full where so many wait already
 }
@@ -99,8 +130,8 @@ type Line interface {
 	// Farewell says that the client waits for nothing any more.
 	Farewell(ctx context.Context, client ID) error
 
-	// Ring tells a client that one of its waiters should look. It is a hint and may be lost.
-	Ring(ctx context.Context, client ID, ticket int64) error
+	// Ring tells a client of one of its waiters. It may be lost: the waiter finds out by looking.
+	Ring(ctx context.Context, client ID, ring Ring) error
 
 	// Listen opens a session that hears rings for the client.
 	Listen(ctx context.Context, client ID) (Listener, error)
@@ -115,9 +146,9 @@ type Line interface {
 
 // Listener hears rings. It is used by one goroutine.
 type Listener interface {
-	// Next waits for a ring and returns its ticket. When the context ends first the listener may
-	// be used again, if the error is the context's.
-	Next(ctx context.Context) (ticket int64, err error)
+	// Next waits for a ring. When the context ends first the listener may be used again, if the
+	// error is the context's.
+	Next(ctx context.Context) (Ring, error)
 
 	// Lock takes an advisory lock that lives as long as the session. Through a transaction
 	// pooler it would stay behind: take it only when rings are heard.

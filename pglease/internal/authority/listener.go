@@ -2,6 +2,7 @@ package authority
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,18 +11,29 @@ import (
 )
 
 // channel is the client's own: a notification wakes nobody else, whatever its schema. The payload
-// is a ticket in sixteen digits, so it is short and tells a stranger nothing.
+// is short, of fixed size, and tells a stranger nothing: a ticket in sixteen hexadecimal digits, and
+// where the waiter was served the fence in sixteen more and the proof in 32.
 func channel(client ID) string { return fmt.Sprintf("pglease_%x", client[:]) }
 
 // Ring implements Line. It runs after the commit that it tells of, in a transaction of its own:
 // notifying commits wait for each other, and those of leases must not. An asynchronous commit is
 // enough for a hint.
-func (p *Postgres) Ring(ctx context.Context, client ID, ticket int64) error {
+func (p *Postgres) Ring(ctx context.Context, client ID, ring Ring) error {
 	return p.onPool(ctx, func(c *pgx.Conn) error {
-		_, err := c.Exec(ctx, "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", channel(client), formatTicket(ticket))
+		_, err := c.Exec(ctx, p.schema.SQL("SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"), channel(client), formatRing(ring))
 		return err
 	})
 }
+
+// bell is the ring of a release that travels behind it, in the same round trip: the release leaves
+// the text in a setting of its session, and ringSet sends it once the release is committed.
+type bell struct{ rang string }
+
+// ringSet answers with what it has sent. It has no row where nobody was to be told.
+const ringSet = `WITH stored AS MATERIALIZED (SELECT current_setting('pglease.ring', true) AS ring)
+SELECT s.ring, set_config('synchronous_commit', 'off', true), set_config('pglease.ring', '', false),
+       pg_notify(split_part(s.ring, ' ', 1), split_part(s.ring, ' ', 2))
+FROM stored AS s WHERE s.ring <> ''`
 
 var errNoSessionLock = errors.New("the advisory lock of this client is held by another session")
 
@@ -85,29 +97,52 @@ func backend(ctx context.Context, c *pgx.Conn) (pid uint32, err error) {
 
 type listener struct{ conn *pgx.Conn }
 
-// Next implements Listener. What is not a ticket is a stranger's: it is passed over.
-func (l *listener) Next(ctx context.Context) (int64, error) {
+// Next implements Listener. What is no ring is a stranger's: it is passed over.
+func (l *listener) Next(ctx context.Context) (Ring, error) {
 	for {
 		n, err := l.conn.WaitForNotification(ctx)
 		if err != nil {
 			if ctx.Err() != nil && !l.conn.IsClosed() {
-				return 0, ctx.Err()
+				return Ring{}, ctx.Err()
 			}
-			return 0, errors.Join(errListener, err)
+			return Ring{}, errors.Join(errListener, err)
 		}
-		if ticket, ok := parseTicket(n.Payload); ok {
-			return ticket, nil
+		if ring, ok := parseRing(n.Payload); ok {
+			return ring, nil
 		}
 	}
 }
 
-func formatTicket(ticket int64) string { return fmt.Sprintf("%016x", ticket) }
+// digits is the length of a number in a ring.
+const digits = 16
 
-// parseTicket reads what formatTicket makes, and nothing else.
-func parseTicket(payload string) (ticket int64, ok bool) {
-	number, err := strconv.ParseUint(payload, 16, 63)
-	ticket = int64(number)
-	return ticket, err == nil && formatTicket(ticket) == payload
+// formatRing writes what Release sets.
+func formatRing(r Ring) string {
+	if r.Fence == 0 {
+		return fmt.Sprintf("%016x", r.Ticket)
+	}
+	return fmt.Sprintf("%016x%016x%x", r.Ticket, r.Fence, r.Proof[:])
+}
+
+// parseRing reads what formatRing makes, and nothing else.
+func parseRing(payload string) (r Ring, ok bool) {
+	switch len(payload) {
+	case digits:
+	case 2*digits + 2*len(r.Proof):
+		number, err := strconv.ParseUint(payload[digits:2*digits], 16, 63)
+		if err != nil {
+			return Ring{}, false
+		}
+		r.Fence = int64(number)
+		if _, err := hex.Decode(r.Proof[:], []byte(payload[2*digits:])); err != nil {
+			return Ring{}, false
+		}
+	default:
+		return Ring{}, false
+	}
+	number, err := strconv.ParseUint(payload[:digits], 16, 63)
+	r.Ticket = int64(number)
+	return r, err == nil && formatRing(r) == payload
 }
 
 var errListener = errors.New("the listening session is over")

@@ -81,7 +81,7 @@ func (b bench) renew(tokens ...fence.Token) []authority.Renewal {
 
 func (b bench) release(token fence.Token) string {
 	b.Helper()
-	ended, _, err := b.Release(b.Context(), token, "", true)
+	ended, _, err := b.Release(b.Context(), authority.ReleaseRequest{Lease: token, Unawaited: true})
 	if err != nil {
 		b.Fatalf("Release: %v", err)
 	}

@@ -41,6 +41,11 @@ func (p *Postgres) on(c conn) leasedb.DBTX {
 	return p.schema.On(readCommitted{conn: c, pin: &p.pin})
 }
 
+// onBell is on, for a statement that leaves something to be sent.
+func (p *Postgres) onBell(c conn, b *bell) leasedb.DBTX {
+	return p.schema.On(readCommitted{conn: c, pin: &p.pin, bell: b, ring: p.schema.SQL(ringSet)})
+}
+
 // retry repeats a statement that took no effect because of a conflict.
 func (p *Postgres) retry(ctx context.Context, statement func() error) error {
 	for try := 1; ; try++ {
@@ -207,21 +212,21 @@ func (p *Postgres) ends(ctx context.Context, on conn, leases []fence.Token) ([]E
 }
 
 // Release implements Authority.
-func (p *Postgres) Release(ctx context.Context, lease fence.Token, successor string, unawaited bool) (end End, next Handover, err error) {
+func (p *Postgres) Release(ctx context.Context, r ReleaseRequest) (end End, next Handover, err error) {
 	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
-		if unawaited && successor == "" {
-			if end, err = p.releaseUnawaited(ctx, c, lease); err != nil || end.Ended != EndUnknown {
+		if r.Unawaited && r.Successor == "" {
+			if end, err = p.releaseUnawaited(ctx, c, r.Lease); err != nil || end.Ended != EndUnknown {
 				return err
 			}
 		}
-		end, next, err = p.release(ctx, c, lease, successor)
+		end, next, err = p.release(ctx, c, r)
 		return err
 	})
 	if err != nil || end.Ended != EndUnknown {
 		return end, next, err
 	}
 	err = p.onPool(ctx, func(c *pgx.Conn) error { // it was over: ask how
-		ends, err := p.ends(ctx, c, []fence.Token{lease})
+		ends, err := p.ends(ctx, c, []fence.Token{r.Lease})
 		if err == nil {
 			end = ends[0]
 		}
@@ -245,9 +250,10 @@ func (p *Postgres) releaseUnawaited(ctx context.Context, c *pgx.Conn, lease fenc
 	return End{Lease: lease.LeaseID(), Ended: EndExpired}, nil
 }
 
-func (p *Postgres) release(ctx context.Context, c *pgx.Conn, lease fence.Token, successor string) (End, Handover, error) {
-	row, err := p.queries.Release(ctx, p.on(c), leasedb.ReleaseParams{
-		ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()), Successor: successor,
+func (p *Postgres) release(ctx context.Context, c *pgx.Conn, r ReleaseRequest) (End, Handover, error) {
+	var told bell
+	row, err := p.queries.Release(ctx, p.onBell(c, &told), leasedb.ReleaseParams{
+		ResourceID: r.Lease.Resource(), LeaseID: uuid(r.Lease.LeaseID()), Successor: r.Successor, ClientID: uuid(r.Client),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -255,7 +261,8 @@ func (p *Postgres) release(ctx context.Context, c *pgx.Conn, lease fence.Token, 
 	case err != nil:
 		return End{}, Handover{}, err
 	}
-	end, next := releaseOf(lease, row)
+	end, next := releaseOf(r.Lease, row)
+	next.Rung = row.Ring != "" && told.rang == row.Ring
 	return end, next, nil
 }
 

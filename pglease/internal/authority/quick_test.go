@@ -27,13 +27,25 @@ type sent struct {
 }
 
 func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if name, ok := strings.CutPrefix(data.SQL, "-- name: "); ok {
-		s.names = append(s.names, strings.Fields(name)[0])
-	}
+	s.add(data.SQL)
 	return ctx
 }
+
+func (s *sent) add(sql string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if name, ok := strings.CutPrefix(sql, "-- name: "); ok {
+		s.names = append(s.names, strings.Fields(name)[0])
+	}
+}
+
+func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (s *sent) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) { s.add(data.SQL) }
+
+func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 func (s *sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
@@ -174,14 +186,14 @@ func TestTheShortReleaseLeavesTheRestToTheLong(t *testing.T) {
 		t.Errorf("a renewal does not tell that somebody waits: %+v", renewals)
 	}
 	statements.take()
-	_, next, err := b.Release(t.Context(), awaited, "", true)
+	_, next, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: awaited, Unawaited: true})
 	if err != nil || next.Request != (authority.ID{0: 3}) || next.Token.IsZero() {
 		t.Errorf("not handed over: %+v, %v", next, err)
 	}
 	if got := statements.take(); got != "ReleaseUnawaited Release" {
 		t.Errorf("sent %s", got)
 	}
-	if _, _, err := b.Release(t.Context(), next.Token, "", false); err != nil {
+	if _, _, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: next.Token}); err != nil {
 		t.Fatal(err)
 	}
 	if got := statements.take(); got != "Release" {
@@ -224,7 +236,7 @@ func TestTheSearchOfALineBeginsAfterTheServed(t *testing.T) {
 	}
 	next := func(successor string, want byte) {
 		t.Helper()
-		_, next, err := b.Release(t.Context(), token, successor, false)
+		_, next, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: token, Successor: successor})
 		if err != nil || next.Request != (authority.ID{0: want}) {
 			t.Fatalf("%d was next, want %d: %v", next.Request[0], want, err)
 		}
@@ -311,7 +323,7 @@ func TestEveryGrantWaitsForAGuard(t *testing.T) {
 			func(ctx context.Context, b bench, _ fence.Token) error { _, err := b.Promote(ctx, "r"); return err },
 		},
 		"hand over": {inLine, func(ctx context.Context, b bench, held fence.Token) error {
-			_, _, err := b.Release(ctx, held, "", false)
+			_, _, err := b.Release(ctx, authority.ReleaseRequest{Lease: held})
 			return err
 		}},
 	} {

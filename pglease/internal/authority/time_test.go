@@ -135,7 +135,7 @@ func (b bench) contend(t *testing.T, client byte) {
 			if _, err := b.Renew(t.Context(), []fence.Token{answer.Token}, 0); err != nil {
 				t.Errorf("Renew: %v", err)
 			}
-			if ended, _, err := b.Release(t.Context(), answer.Token, "", false); err != nil || ended.Ended != authority.EndReleased {
+			if ended, _, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: answer.Token}); err != nil || ended.Ended != authority.EndReleased {
 				t.Errorf("Release: %+v, %v", ended, err)
 			}
 			break

@@ -22,7 +22,7 @@ func (p *Postgres) Join(ctx context.Context, r JoinRequest) (answer Answer, err 
 	err = p.onPool(ctx, func(c *pgx.Conn) error {
 		row, err := p.queries.Join(ctx, p.on(c), leasedb.JoinParams{
 			ResourceID: r.Resource, RequestID: uuid(r.ID), MaxWaiting: int32(r.MaxWaiting), OwnerID: r.Owner,
-			TTL: r.TTL, LockDelay: r.LockDelay, ClientID: uuid(r.Client), Barging: r.Barging, Patience: patience,
+			TTL: r.TTL, LockDelay: r.LockDelay, ClientID: uuid(r.Client), Barging: r.Barging, Patience: patience, LeaseID: uuid(r.Lease),
 		})
 		if errors.Is(err, pgx.ErrNoRows) {
 			answer = Answer{Outcome: Held}

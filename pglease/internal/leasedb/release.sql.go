@@ -66,18 +66,18 @@ const release = `-- name: Release :one
 WITH mine AS MATERIALIZED (
     SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.waiting, l.ticket, l.served
     FROM /*schema.*/resource_lease AS l
-    WHERE l.resource_id = $1::text AND l.lease_id = $2::uuid AND l.ended_at IS NULL
+    WHERE l.resource_id = $2::text AND l.lease_id = $3::uuid AND l.ended_at IS NULL
     FOR UPDATE OF l
 ), head AS MATERIALIZED (
     SELECT m.resource_id, n.dropped::integer AS dropped, n.served::bigint AS served, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
            n.client_id::uuid AS client_id, n.owner_id::text AS owner_id, n.ttl::interval AS ttl,
-           n.lock_delay::interval AS lock_delay, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
-    FROM mine AS m CROSS JOIN LATERAL /*schema.*/lease_next(m.resource_id, m.served, $3::text) AS n
+           n.lock_delay::interval AS lock_delay, n.lease_id::uuid AS lease_id, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
+    FROM mine AS m CROSS JOIN LATERAL /*schema.*/lease_next(m.resource_id, m.served, $4::text) AS n
     WHERE m.waiting > 0
 ), changed AS (
     UPDATE /*schema.*/resource_lease AS l
     SET owner_id    = CASE WHEN h.granted THEN h.owner_id ELSE l.owner_id END,
-        lease_id    = CASE WHEN h.granted THEN gen_random_uuid() ELSE l.lease_id END,
+        lease_id    = CASE WHEN h.granted THEN h.lease_id ELSE l.lease_id END,
         request_id  = CASE WHEN h.granted THEN h.request_id ELSE l.request_id END,
         fence       = CASE WHEN h.granted THEN greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)) ELSE l.fence END,
         acquired_at = CASE WHEN h.granted THEN clock_timestamp() ELSE l.acquired_at END,
@@ -86,7 +86,7 @@ WITH mine AS MATERIALIZED (
         lock_delay  = CASE WHEN h.granted THEN h.lock_delay ELSE l.lock_delay END,
         ticket      = CASE WHEN h.granted THEN h.ticket ELSE l.ticket END,
         ended_at    = CASE WHEN h.granted THEN NULL
-                           WHEN $3::text = '' OR h.ticket IS NOT NULL THEN least(clock_timestamp(), l.expires_at) END,
+                           WHEN $4::text = '' OR h.ticket IS NOT NULL THEN least(clock_timestamp(), l.expires_at) END,
         waiting     = l.waiting - coalesce(h.dropped, 0),
         served      = coalesce(h.served, l.served)
     FROM mine AS m LEFT JOIN head AS h ON true
@@ -112,6 +112,12 @@ SELECT (CASE WHEN c.granted THEN 'handed_over'
        c.lease_id::uuid AS next_lease_id,
        c.fence::bigint AS next_fence,
        c.remaining::interval AS next_remaining,
+       -- What is sent to the waiter, in this session, once this is committed; '' where there is nobody to be told.
+       set_config('pglease.ring', CASE WHEN c.granted AND c.client_id <> $1::uuid
+           THEN concat('pglease_', replace(c.client_id::text, '-', ''), ' ', lpad(to_hex(c.ticket), 16, '0'),
+                       CASE WHEN current_setting('synchronous_standby_names') = ''
+                            THEN concat(lpad(to_hex(c.fence), 16, '0'), left(encode(sha256(uuid_send(c.lease_id)), 'hex'), 32)) END)
+           ELSE '' END, false)::text AS ring,
        clock_timestamp()::timestamptz AS database_time,
        (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
              THEN set_config('synchronous_commit', 'on', true)
@@ -121,6 +127,7 @@ FROM mine AS m, changed AS c
 `
 
 type ReleaseParams struct {
+	ClientID   pgtype.UUID
 	ResourceID string
 	LeaseID    pgtype.UUID
 	Successor  string
@@ -135,6 +142,7 @@ type ReleaseRow struct {
 	NextLeaseID       pgtype.UUID
 	NextFence         int64
 	NextRemaining     time.Duration
+	Ring              string
 	DatabaseTime      time.Time
 	SynchronousCommit string
 	WaitsForStandby   bool
@@ -152,7 +160,12 @@ type ReleaseRow struct {
 // lock, so no waiter is missed. The lock is the strongest, so that a guarded transaction is waited
 // for before the clock is read.
 func (q *Queries) Release(ctx context.Context, db DBTX, arg ReleaseParams) (ReleaseRow, error) {
-	row := db.QueryRow(ctx, release, arg.ResourceID, arg.LeaseID, arg.Successor)
+	row := db.QueryRow(ctx, release,
+		arg.ClientID,
+		arg.ResourceID,
+		arg.LeaseID,
+		arg.Successor,
+	)
 	var i ReleaseRow
 	err := row.Scan(
 		&i.Outcome,
@@ -163,6 +176,7 @@ func (q *Queries) Release(ctx context.Context, db DBTX, arg ReleaseParams) (Rele
 		&i.NextLeaseID,
 		&i.NextFence,
 		&i.NextRemaining,
+		&i.Ring,
 		&i.DatabaseTime,
 		&i.SynchronousCommit,
 		&i.WaitsForStandby,

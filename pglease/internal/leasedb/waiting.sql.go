@@ -163,10 +163,10 @@ WITH room AS MATERIALIZED (
     WHERE l.resource_id = room.resource_id AND room.free AND room.waiting = 0
     RETURNING l.lease_id, l.fence, l.owner_id, (l.expires_at - clock_timestamp())::interval AS remaining
 ), placed AS (
-    INSERT INTO /*schema.*/lease_waiter AS w (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at, deadline)
+    INSERT INTO /*schema.*/lease_waiter AS w (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at, deadline, lease_id)
     SELECT r.resource_id, $2::uuid, $7::uuid, $4::text,
            $5::interval, $6::interval, $8::boolean, clock_timestamp(),
-           clock_timestamp() + $9::interval
+           clock_timestamp() + $9::interval, $10::uuid
     FROM room AS r
     WHERE NOT (r.free AND r.waiting = 0)
     ON CONFLICT (resource_id, request_id) DO NOTHING
@@ -217,6 +217,7 @@ type JoinParams struct {
 	ClientID   pgtype.UUID
 	Barging    bool
 	Patience   *time.Duration
+	LeaseID    pgtype.UUID
 }
 
 type JoinRow struct {
@@ -250,6 +251,7 @@ func (q *Queries) Join(ctx context.Context, db DBTX, arg JoinParams) (JoinRow, e
 		arg.ClientID,
 		arg.Barging,
 		arg.Patience,
+		arg.LeaseID,
 	)
 	var i JoinRow
 	err := row.Scan(
@@ -402,12 +404,12 @@ WITH free AS MATERIALIZED (
 ), head AS MATERIALIZED (
     SELECT f.resource_id, n.dropped::integer AS dropped, n.served::bigint AS served, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
            n.client_id::uuid AS client_id, n.owner_id::text AS owner_id, n.ttl::interval AS ttl,
-           n.lock_delay::interval AS lock_delay, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
+           n.lock_delay::interval AS lock_delay, n.lease_id::uuid AS lease_id, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
     FROM free AS f CROSS JOIN LATERAL /*schema.*/lease_next(f.resource_id, f.served, '') AS n
 ), handed AS (
     UPDATE /*schema.*/resource_lease AS l
     SET owner_id    = h.owner_id,
-        lease_id    = gen_random_uuid(),
+        lease_id    = h.lease_id,
         request_id  = h.request_id,
         fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
         acquired_at = clock_timestamp(),
