@@ -36,7 +36,8 @@ SELECT -t.timeline, (pg_control_system()).system_identifier FROM /*schema.*/serv
 CREATE VIEW /*schema.*/fence_floor AS
 SELECT (greatest(i.generation_base + t.timeline, 0) << 41)
        | least(greatest((date_part('epoch', clock_timestamp()) * 1000)::bigint - (date_part('epoch', i.epoch) * 1000)::bigint, 1), (1::bigint << 41) - 1) AS floor
-FROM /*schema.*/installation i, /*schema.*/server_timeline t;
+FROM /*schema.*/installation i, /*schema.*/server_timeline t
+WHERE i.id;
 
 CREATE TABLE /*schema.*/resource_lease (
     resource_id text COLLATE "C" PRIMARY KEY,

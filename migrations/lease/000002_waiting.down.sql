@@ -1,4 +1,4 @@
-DROP FUNCTION /*schema.*/lease_next(text, bigint, text);
+DROP FUNCTION /*schema.*/lease_pass(text, uuid, text);
 DROP TABLE /*schema.*/lease_waiter;
 DROP TABLE /*schema.*/lease_client;
 ALTER TABLE /*schema.*/lease_history DROP COLUMN ticket;

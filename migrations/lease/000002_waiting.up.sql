@@ -39,59 +39,113 @@ CREATE TABLE /*schema.*/lease_waiter (
 COMMENT ON COLUMN /*schema.*/lease_waiter.lease_id IS 'of the lease that it will be granted. Only the waiting client knows it: a notification that names it says that the waiter was served';
 COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted: whoever comes first gets the resource';
 
--- lease_next takes the next live waiter of a resource out of the line, and drops the dead and late
--- ones before it. A barging waiter stays in line: it is only told. With a successor only waiters of
--- that owner are looked at. ticket is null where nobody is found. The search begins after the ticket
--- p_served; served is where the next may begin.
+-- lease_pass ends a tenure and serves the line in one step: the next live waiter gets the lease, and
+-- the dead and late ones before it are dropped. With p_lease it releases exactly that lease, waiting for
+-- the row's lock; where p_lease is null it serves the line of a resource that is free or expired and
+-- that nobody is at. With a successor only waiters of that owner are looked at. A barging waiter stays
+-- in line and is only told.
 --
--- The caller holds the resource's row. The function is volatile, so that at READ COMMITTED its
--- queries see what was committed until now, and not only what the calling statement's snapshot
--- shows: whoever joined held the row before, so no waiter is missed, none that has left is found, and
--- tickets of one resource are drawn in the order in which they are seen.
+-- outcome is 'handed_over', with the waiter and its new lease; 'rung', with the barging waiter; 'released',
+-- or 'free' where p_lease is null, when nobody was found; 'alone' when the successor does not wait and
+-- nothing was done; null when there is no such lease, or nothing to serve. in_time is false where the
+-- lease had expired and nobody had taken it.
+--
+-- Whether anybody waits stands in the locked row: whoever joined held the row before, so no waiter
+-- is missed, none that has left is found, and tickets of one resource are drawn in the order in which
+-- they are seen. The function is volatile, so that at READ COMMITTED its queries see what was
+-- committed until now, and not only what the calling statement's snapshot shows. It is a function also
+-- because some small statements, planned once, cost less than one large one: an executor is set up
+-- anew for every part of a statement each time.
 -- It looks at one waiter after the other, because trying an advisory lock takes it, shared, until the
--- transaction ends; the settings keep the line from being sorted for the sake of its first row.
-CREATE FUNCTION /*schema.*/lease_next(
-    IN p_resource text, IN p_served bigint, IN p_successor text,
-    OUT dropped integer, OUT served bigint, OUT ticket bigint, OUT request_id uuid, OUT client_id uuid, OUT owner_id text,
-    OUT ttl interval, OUT lock_delay interval, OUT barging boolean, OUT lease_id uuid
+-- transaction ends; the settings keep the line from being sorted for the sake of its first row. The
+-- search begins after the ticket served.
+CREATE FUNCTION /*schema.*/lease_pass(
+    IN p_resource text, IN p_lease uuid, IN p_successor text,
+    OUT outcome text, OUT in_time boolean, OUT client_id uuid, OUT request_id uuid, OUT ticket bigint,
+    OUT lease_id uuid, OUT fence bigint, OUT expires_at timestamptz
 ) LANGUAGE plpgsql VOLATILE
 SET enable_sort = off SET enable_bitmapscan = off SET enable_seqscan = off
 AS $$
+#variable_conflict use_column
 DECLARE
-    w record;
+    m       record;
+    w       record;
+    dropped integer := 0;
+    low     bigint;
+    told    boolean := false; -- only: it stays in line
+    at      timestamptz;
+    over_at timestamptz;
 BEGIN
-    dropped := 0;
-    served := p_served;
-    FOR w IN
-        SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.deadline, q.lease_id
-        FROM /*schema.*/lease_waiter AS q
-        WHERE q.resource_id = p_resource AND q.ticket > p_served
-        ORDER BY q.resource_id, q.ticket
-    LOOP
-        CONTINUE WHEN p_successor <> '' AND w.owner_id <> p_successor;
-        IF (w.deadline IS NULL OR w.deadline > clock_timestamp()) AND EXISTS (
-            SELECT FROM /*schema.*/lease_client AS c
-            WHERE c.client_id = w.client_id
-              AND CASE WHEN c.alive_until <= clock_timestamp() THEN false
-                       WHEN c.session_key IS NULL THEN true
-                       ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END
-        ) THEN
-            ticket := w.ticket; request_id := w.request_id; client_id := w.client_id; owner_id := w.owner_id;
-            ttl := w.ttl; lock_delay := w.lock_delay; barging := w.barging; lease_id := w.lease_id;
-            EXIT;
-        END IF;
-        DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = w.ticket;
-        dropped := dropped + 1;
-        IF p_successor = '' THEN
-            served := w.ticket;
-        END IF;
-    END LOOP;
-    IF NOT barging THEN
-        DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = lease_next.ticket;
-        dropped := dropped + 1;
-        IF p_successor = '' THEN
-            served := lease_next.ticket;
-        END IF;
+    IF p_lease IS NULL THEN
+        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served INTO m
+        FROM /*schema.*/resource_lease AS l
+        WHERE l.resource_id = p_resource AND l.waiting > 0
+          AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
+        FOR UPDATE OF l SKIP LOCKED;
+    ELSE
+        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served INTO m
+        FROM /*schema.*/resource_lease AS l
+        WHERE l.resource_id = p_resource AND l.lease_id = p_lease AND l.ended_at IS NULL
+        FOR UPDATE OF l;
+    END IF;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    low := m.served;
+    IF m.waiting > 0 THEN
+        FOR w IN
+            SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.deadline, q.lease_id
+            FROM /*schema.*/lease_waiter AS q
+            WHERE q.resource_id = p_resource AND q.ticket > m.served
+            ORDER BY q.resource_id, q.ticket
+        LOOP
+            CONTINUE WHEN p_successor <> '' AND w.owner_id <> p_successor;
+            IF (w.deadline IS NULL OR w.deadline > clock_timestamp()) AND EXISTS (
+                SELECT FROM /*schema.*/lease_client AS c
+                WHERE c.client_id = w.client_id
+                  AND CASE WHEN c.alive_until <= clock_timestamp() THEN false
+                           WHEN c.session_key IS NULL THEN true
+                           ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END
+            ) THEN
+                ticket := w.ticket; client_id := w.client_id; request_id := w.request_id; told := w.barging;
+            END IF;
+            EXIT WHEN told;
+            DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = w.ticket;
+            dropped := dropped + 1;
+            IF p_successor = '' THEN
+                low := w.ticket;
+            END IF;
+            EXIT WHEN ticket IS NOT NULL;
+        END LOOP;
+    END IF;
+    at := clock_timestamp();
+    over_at := CASE WHEN p_lease IS NULL THEN m.expires_at ELSE least(at, m.expires_at) END;
+    in_time := over_at < m.expires_at;
+    outcome := CASE WHEN ticket IS NULL THEN CASE WHEN p_lease IS NULL THEN 'free' WHEN p_successor = '' THEN 'released' ELSE 'alone' END
+                    WHEN told THEN 'rung' ELSE 'handed_over' END;
+    IF outcome = 'handed_over' THEN
+        lease_id := w.lease_id;
+        expires_at := at + w.ttl;
+        UPDATE /*schema.*/resource_lease AS l
+        SET owner_id = w.owner_id, lease_id = w.lease_id, request_id = w.request_id,
+            fence = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+            acquired_at = at, expires_at = at + w.ttl, ttl = w.ttl, lock_delay = w.lock_delay, ended_at = NULL,
+            ticket = w.ticket, waiting = l.waiting - dropped, served = low
+        WHERE l.resource_id = p_resource
+        RETURNING l.fence INTO fence;
+    ELSIF outcome = 'alone' THEN
+        in_time := true;
+        UPDATE /*schema.*/resource_lease AS l SET waiting = l.waiting - dropped WHERE l.resource_id = p_resource AND dropped > 0;
+        RETURN;
+    ELSE
+        UPDATE /*schema.*/resource_lease AS l
+        SET ended_at = coalesce(l.ended_at, over_at), waiting = l.waiting - dropped, served = low
+        WHERE l.resource_id = p_resource;
+    END IF;
+    IF m.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i WHERE i.id) THEN
+        INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
+        VALUES (p_resource, m.fence, m.owner_id, m.lease_id, m.request_id, m.acquired_at, m.expires_at, over_at,
+                CASE WHEN in_time THEN 'released' ELSE 'expired' END, m.ticket);
     END IF;
 END
 $$;

@@ -122,64 +122,19 @@ FROM cur AS c;
 -- It answers 'handed_over' with the new lease, 'rung' where the first waiter is a barging one, or
 -- 'free' where nobody live waits. Zero rows mean that the resource is held, that nobody waits, or
 -- that somebody is at it: nothing was done.
-WITH free AS MATERIALIZED (
-    SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.ticket, l.served
-    FROM /*schema.*/resource_lease AS l
-    WHERE l.resource_id = sqlc.arg(resource_id)::text AND l.waiting > 0
-      AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
-    FOR UPDATE OF l SKIP LOCKED
-), head AS MATERIALIZED (
-    SELECT f.resource_id, n.dropped::integer AS dropped, n.served::bigint AS served, n.ticket::bigint AS ticket, n.request_id::uuid AS request_id,
-           n.client_id::uuid AS client_id, n.owner_id::text AS owner_id, n.ttl::interval AS ttl,
-           n.lock_delay::interval AS lock_delay, n.lease_id::uuid AS lease_id, (n.ticket IS NOT NULL AND NOT n.barging)::boolean AS granted
-    FROM free AS f CROSS JOIN LATERAL /*schema.*/lease_next(f.resource_id, f.served, '') AS n
-), handed AS (
-    UPDATE /*schema.*/resource_lease AS l
-    SET owner_id    = h.owner_id,
-        lease_id    = h.lease_id,
-        request_id  = h.request_id,
-        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
-        acquired_at = clock_timestamp(),
-        expires_at  = clock_timestamp() + h.ttl,
-        ttl         = h.ttl,
-        lock_delay  = h.lock_delay,
-        ended_at    = NULL,
-        ticket      = h.ticket,
-        waiting     = l.waiting - h.dropped,
-        served      = h.served
-    FROM head AS h
-    WHERE l.resource_id = h.resource_id AND h.granted
-    RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining
-), freed AS (
-    UPDATE /*schema.*/resource_lease AS l
-    SET ended_at = coalesce(l.ended_at, l.expires_at),
-        waiting  = l.waiting - h.dropped,
-        served   = h.served
-    FROM head AS h
-    WHERE l.resource_id = h.resource_id AND NOT h.granted
-), expired AS (
-    INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
-    SELECT f.resource_id, f.fence, f.owner_id, f.lease_id, f.request_id, f.acquired_at, f.expires_at, f.expires_at, 'expired', f.ticket
-    FROM free AS f
-    WHERE f.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i)
-)
-SELECT (CASE WHEN d.lease_id IS NOT NULL THEN 'handed_over'
-             WHEN h.ticket IS NOT NULL THEN 'rung'
-             ELSE 'free' END)::text AS outcome,
-       coalesce(h.client_id, f.lease_id)::uuid AS client_id,
-       coalesce(h.request_id, f.lease_id)::uuid AS request_id,
-       coalesce(h.ticket, 0)::bigint AS ticket,
-       coalesce(d.lease_id, f.lease_id)::uuid AS next_lease_id,
-       coalesce(d.fence, 0)::bigint AS next_fence,
-       coalesce(d.remaining, interval '0')::interval AS next_remaining,
+SELECT p.outcome::text AS outcome,
+       coalesce(p.client_id, gen_random_uuid())::uuid AS client_id,
+       coalesce(p.request_id, gen_random_uuid())::uuid AS request_id,
+       coalesce(p.ticket, 0)::bigint AS ticket,
+       coalesce(p.lease_id, gen_random_uuid())::uuid AS next_lease_id,
+       coalesce(p.fence, 0)::bigint AS next_fence,
+       coalesce(p.expires_at - clock_timestamp(), interval '0')::interval AS next_remaining,
        clock_timestamp()::timestamptz AS database_time,
-       (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-             THEN set_config('synchronous_commit', 'on', true)
-             ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
+       CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+            THEN set_config('synchronous_commit', 'on', true) ELSE '' END::text AS synchronous_commit,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
-FROM free AS f
-JOIN head AS h ON true
-LEFT JOIN handed AS d ON true;
+FROM /*schema.*/lease_pass(sqlc.arg(resource_id)::text, NULL, '') AS p
+WHERE p.outcome IS NOT NULL;
 
 -- name: PruneLine :one
 -- PruneLine drops the waiters of a resource that are past their deadline or whose client has been

@@ -43,7 +43,9 @@ func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatc
 	return ctx
 }
 
-func (s *sent) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) { s.add(data.SQL) }
+func (s *sent) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	s.add(data.SQL)
+}
 
 func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
@@ -89,7 +91,7 @@ func TestAcquireAndReleaseAreOneStatementEach(t *testing.T) {
 		t.Errorf("a refused acquire sent %s", got)
 	}
 	b.release(token)
-	if got := statements.take(); got != "ReleaseUnawaited" {
+	if got := statements.take(); got != "Release" {
 		t.Errorf("release sent %s", got)
 	}
 }
@@ -165,39 +167,75 @@ func TestALockedRowIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestTheShortReleaseLeavesTheRestToTheLong(t *testing.T) {
+// TestAReleaseThatExpectsNobodyServesTheLineAllTheSame: only the ring is left to the caller.
+func TestAReleaseThatExpectsNobodyServesTheLineAllTheSame(t *testing.T) {
 	t.Parallel()
-	b, statements := tracedBench(t)
+	b := newBench(t)
 	late := b.granted("late", 1)
 	b.expire("late")
 	if ended := b.release(late); ended != authority.EndExpired {
 		t.Errorf("an expired lease: %q", ended)
 	}
 	awaited := b.granted("awaited", 2)
-	if answer, err := b.Join(t.Context(), authority.JoinRequest{
-		Request: authority.Request{Resource: "awaited", ID: authority.ID{0: 3}, Owner: "next", TTL: ttl}, Client: authority.ID{0: 1}, MaxWaiting: 10,
-	}); err != nil || answer.Outcome != authority.Joined {
-		t.Fatal(answer, err)
-	}
-	if err := b.Beat(t.Context(), authority.ID{0: 1}, 0, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	b.waits("awaited", 3, authority.ID{0: 1})
 	if renewals := b.renew(awaited); len(renewals) != 1 || !renewals[0].Awaited {
 		t.Errorf("a renewal does not tell that somebody waits: %+v", renewals)
 	}
-	statements.take()
 	_, next, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: awaited, Unawaited: true})
-	if err != nil || next.Request != (authority.ID{0: 3}) || next.Token.IsZero() {
+	if err != nil || next.Request != (authority.ID{0: 3}) || next.Token.IsZero() || next.Rung {
 		t.Errorf("not handed over: %+v, %v", next, err)
 	}
-	if got := statements.take(); got != "ReleaseUnawaited Release" {
-		t.Errorf("sent %s", got)
+}
+
+// waits puts a request of a client that lives into line, and returns the id of the lease that it will get.
+func (b bench) waits(resource string, request byte, client authority.ID) (lease authority.ID) {
+	b.Helper()
+	lease = authority.ID{0: request, 15: 1}
+	answer, err := b.Join(b.Context(), authority.JoinRequest{
+		Request: authority.Request{Resource: resource, ID: authority.ID{0: request}, Owner: "next", TTL: ttl},
+		Client:  client, Lease: lease, MaxWaiting: 10,
+	})
+	if err != nil || answer.Outcome != authority.Joined {
+		b.Fatal(answer, err)
 	}
-	if _, _, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: next.Token}); err != nil {
+	if err := b.Beat(b.Context(), client, 0, time.Minute); err != nil {
+		b.Fatal(err)
+	}
+	return lease
+}
+
+// TestAReleaseRingsBehindItsCommit: the waiter hears of its lease without having asked, and who rings
+// is told that it was. A client's own waiters are not rung.
+func TestAReleaseRingsBehindItsCommit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client := authority.ID{0: 1}
+	ears, err := b.Listen(t.Context(), client)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := statements.take(); got != "Release" {
-		t.Errorf("sent %s", got)
+	defer ears.Close(t.Context())
+	held := b.granted("r", 2)
+	b.waits("r", 3, client)
+	own := b.waits("r", 4, client)
+	_, next, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: held, Client: client})
+	if err != nil || next.Rung || next.Token.IsZero() {
+		t.Fatalf("to a waiter of its own: %+v, %v", next, err)
+	}
+	_, next, err = b.Release(t.Context(), authority.ReleaseRequest{Lease: next.Token, Client: authority.ID{0: 9}})
+	if err != nil || !next.Rung || next.Token.LeaseID() != own {
+		t.Fatalf("to a waiter of another: %+v, %v", next, err)
+	}
+	ring, err := ears.Next(t.Context())
+	if err != nil || ring != authority.RingOf(next) || ring.Fence != next.Token.Fence() || ring.Proof != authority.Prove(own) {
+		t.Errorf("heard %+v, %v; was told of %+v", ring, err, next)
+	}
+	// The next ring is one that the caller sends: nothing was sent for the first release, and nothing twice.
+	if err := b.Ring(t.Context(), client, authority.Ring{Ticket: 99}); err != nil {
+		t.Fatal(err)
+	}
+	if ring, err := ears.Next(t.Context()); err != nil || ring != (authority.Ring{Ticket: 99}) {
+		t.Errorf("heard %+v, %v", ring, err)
 	}
 }
 
