@@ -13,44 +13,52 @@
 -- idle for longer, or whose client takes nothing of a result for longer, and no statement waits longer
 -- for a lock. A stricter setting stays. (tcp_user_timeout shows as milliseconds without a unit, and as
 -- 0 on a socket of another kind, where it does nothing.)
-WITH held AS MATERIALIZED (
-    SELECT l.expires_at
-    FROM /*schema.*/resource_lease AS l
-    WHERE l.resource_id = sqlc.arg(resource_id)::text
-      AND l.lease_id = sqlc.arg(lease_id)::uuid
-      AND l.fence = sqlc.arg(fence)::bigint
-      AND l.ended_at IS NULL
-      AND l.expires_at > clock_timestamp()
-    FOR KEY SHARE OF l
-), timed AS MATERIALIZED (
-    SELECT h.expires_at - clock_timestamp() AS remaining FROM held AS h
-), bounds AS MATERIALIZED (
-    SELECT t.remaining, greatest(t.remaining, interval '1 millisecond') AS bound,
-           nullif(current_setting('lock_timeout')::interval, interval '0') AS lock_now,
-           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now,
-           nullif(current_setting('tcp_user_timeout')::bigint, 0) * interval '1 millisecond' AS unread_now
-    FROM timed AS t
-)
+-- A subselect that locks, calls a volatile function or has an OFFSET is evaluated as it stands, before
+-- what is around it, and costs less than a CTE. That a setting is '0' is asked as text: most are, and to
+-- read one as an interval takes as long as to lock the row.
 SELECT b.remaining::interval AS remaining,
-       set_config('lock_timeout', ceil(date_part('epoch', least(b.lock_now, b.bound)) * 1000)::bigint::text, true)::text AS lock_timeout,
-       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout,
-       set_config('tcp_user_timeout', ceil(date_part('epoch', least(b.unread_now, b.bound)) * 1000)::bigint::text, true)::text AS unread_timeout
-FROM bounds AS b;
+       (set_config('lock_timeout', (CASE b.lock_now WHEN '0' THEN b.bound
+            ELSE least(b.bound, ceil(date_part('epoch', b.lock_now::interval) * 1000)::bigint) END)::text, true) IS NOT NULL
+        AND set_config('idle_in_transaction_session_timeout', (CASE b.idle_now WHEN '0' THEN b.bound
+            ELSE least(b.bound, ceil(date_part('epoch', b.idle_now::interval) * 1000)::bigint) END)::text, true) IS NOT NULL
+        AND set_config('tcp_user_timeout', (CASE b.unread_now WHEN '0' THEN b.bound
+            ELSE least(b.bound, b.unread_now::bigint) END)::text, true) IS NOT NULL)::boolean AS bounded
+FROM (
+    SELECT t.remaining, greatest(ceil(date_part('epoch', t.remaining) * 1000)::bigint, 1) AS bound, -- in milliseconds
+           current_setting('lock_timeout') AS lock_now, current_setting('idle_in_transaction_session_timeout') AS idle_now,
+           current_setting('tcp_user_timeout') AS unread_now
+    FROM (
+        SELECT h.expires_at - clock_timestamp() AS remaining
+        FROM (
+            SELECT l.expires_at
+            FROM /*schema.*/resource_lease AS l
+            WHERE l.resource_id = sqlc.arg(resource_id)::text
+              AND l.lease_id = sqlc.arg(lease_id)::uuid
+              AND l.fence = sqlc.arg(fence)::bigint
+              AND l.ended_at IS NULL
+              AND l.expires_at > clock_timestamp()
+            FOR KEY SHARE OF l
+        ) AS h
+    ) AS t
+    OFFSET 0
+) AS b;
 
 -- name: BoundTx :one
 -- BoundTx bounds the transaction as Guard does, by a time that the client knows, and reads no row:
 -- under REPEATABLE READ a second look at the lease would not see that it had been renewed. It
 -- always has one row.
-WITH bounds AS MATERIALIZED (
-    SELECT greatest(sqlc.arg(remaining)::interval, interval '1 millisecond') AS bound,
-           nullif(current_setting('lock_timeout')::interval, interval '0') AS lock_now,
-           nullif(current_setting('idle_in_transaction_session_timeout')::interval, interval '0') AS idle_now,
-           nullif(current_setting('tcp_user_timeout')::bigint, 0) * interval '1 millisecond' AS unread_now
-)
-SELECT set_config('lock_timeout', ceil(date_part('epoch', least(b.lock_now, b.bound)) * 1000)::bigint::text, true)::text AS lock_timeout,
-       set_config('idle_in_transaction_session_timeout', ceil(date_part('epoch', least(b.idle_now, b.bound)) * 1000)::bigint::text, true)::text AS idle_timeout,
-       set_config('tcp_user_timeout', ceil(date_part('epoch', least(b.unread_now, b.bound)) * 1000)::bigint::text, true)::text AS unread_timeout
-FROM bounds AS b;
+SELECT (set_config('lock_timeout', (CASE b.lock_now WHEN '0' THEN b.bound
+            ELSE least(b.bound, ceil(date_part('epoch', b.lock_now::interval) * 1000)::bigint) END)::text, true) IS NOT NULL
+        AND set_config('idle_in_transaction_session_timeout', (CASE b.idle_now WHEN '0' THEN b.bound
+            ELSE least(b.bound, ceil(date_part('epoch', b.idle_now::interval) * 1000)::bigint) END)::text, true) IS NOT NULL
+        AND set_config('tcp_user_timeout', (CASE b.unread_now WHEN '0' THEN b.bound
+            ELSE least(b.bound, b.unread_now::bigint) END)::text, true) IS NOT NULL)::boolean AS bounded
+FROM (
+    SELECT greatest(ceil(date_part('epoch', sqlc.arg(remaining)::interval) * 1000)::bigint, 1) AS bound,
+           current_setting('lock_timeout') AS lock_now, current_setting('idle_in_transaction_session_timeout') AS idle_now,
+           current_setting('tcp_user_timeout') AS unread_now
+    OFFSET 0
+) AS b;
 
 -- name: GuardRefused :one
 -- GuardRefused tells why Guard had no row: what the resource's row says now, and how the lease

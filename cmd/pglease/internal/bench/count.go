@@ -31,6 +31,17 @@ func (c *counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQuer
 // TraceBatchEnd implements pgx.BatchTracer.
 func (c *counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
+// uncounted is the tracer of a pool whose statements are not ours.
+type uncounted struct{}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (uncounted) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (uncounted) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
 // cost is what has been spent up to a moment.
 type cost struct {
 	statements int64 // sent by this process, those of the limits excepted

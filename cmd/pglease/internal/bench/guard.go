@@ -17,8 +17,9 @@ var guard = Work{
 	prepare: prepareGuard,
 }
 
-// prepareGuard gives each worker a lease and a row. Besides the guard alone it measures GuardedTx,
-// which also checks the lease as the last thing before the commit.
+// prepareGuard gives each worker a lease and a row. Both transactions take their connection from a
+// pool, as an application's do. Besides the guard alone it measures GuardedTx, which also checks the
+// lease as the last thing before the commit.
 func prepareGuard(ctx context.Context, s *stage) (loads, error) {
 	pool, err := s.pool(ctx, s.options.Clients, nil)
 	if err != nil {
@@ -31,7 +32,7 @@ func prepareGuard(ctx context.Context, s *stage) (loads, error) {
 	if err := s.rows(ctx, s.options.Clients); err != nil {
 		return loads{}, err
 	}
-	conns, err := s.connections(ctx, s.options.Clients)
+	bare, err := s.pool(ctx, s.options.Clients, uncounted{})
 	update := func(ctx context.Context, tx pgx.Tx, worker int) error {
 		_, err := tx.Exec(ctx, s.sql(updateRow), worker)
 		return err
@@ -41,7 +42,7 @@ func prepareGuard(ctx context.Context, s *stage) (loads, error) {
 			return guarded(ctx, pool, leases[worker], func(tx pgx.Tx) error { return update(ctx, tx, worker) })
 		})},
 		limit: load{run: closed(len(leases), func(ctx context.Context, worker int) error {
-			return pgx.BeginTxFunc(ctx, conns[worker], readCommitted, func(tx pgx.Tx) error { return update(ctx, tx, worker) })
+			return pgx.BeginTxFunc(ctx, bare, readCommitted, func(tx pgx.Tx) error { return update(ctx, tx, worker) })
 		})},
 		also: load{run: closed(len(leases), func(ctx context.Context, worker int) error {
 			return pglease.GuardedTx(ctx, pool, leases[worker], func(tx pgx.Tx) error { return update(ctx, tx, worker) })
