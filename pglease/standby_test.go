@@ -234,6 +234,9 @@ func TestThePoolReachesAStandby_T6(t *testing.T) {
 	})
 	lease := acquire(t, client, "r")
 	token := lease.Token()
+	if _, err := client.TryAcquire(t.Context(), "r"); !errors.Is(err, pglease.ErrHeld) { // and so asks by a read from now on
+		t.Fatal(err)
+	}
 	servers.replicated(t)
 
 	standby := poolOf(t, servers.standby.URL(), nil)
@@ -247,6 +250,9 @@ func TestThePoolReachesAStandby_T6(t *testing.T) {
 	}
 	if _, err := client.TryAcquire(t.Context(), "s"); !readOnly(err) || errors.Is(err, pglease.ErrHeld) {
 		t.Errorf("TryAcquire at a standby: %v", err)
+	}
+	if _, err := client.TryAcquire(t.Context(), "r"); !readOnly(err) || errors.Is(err, pglease.ErrHeld) {
+		t.Errorf("a standby's row, which may be old, was taken for the truth: %v", err)
 	}
 	for lease.State() != pglease.Suspect {
 		events.more(t, pglease.EventRenewError, 1)

@@ -29,7 +29,7 @@ const mark = "/*schema.*/"
 // qualified as well, because a search_path may put another schema before pg_catalog.
 var builtins = []string{
 	"clock_timestamp", "date_part", "gen_random_uuid", "current_setting", "set_config", "octet_length",
-	"pg_walfile_name", "pg_current_wal_lsn", "pg_control_system", "pg_notify", "pg_trigger_depth",
+	"pg_walfile_name", "pg_current_wal_lsn", "pg_is_in_recovery", "pg_control_system", "pg_notify", "pg_trigger_depth",
 	"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "pg_try_advisory_xact_lock_shared", "hashtextextended",
 }
 

@@ -29,6 +29,7 @@ type Postgres struct {
 	keeper  *keeperConn
 	spare   *keeperConn // for what cannot wait while the pool is drained; never the keeper's, which no row lock may hold up
 	pin     atomic.Bool // see readCommitted
+	refused refusals
 }
 
 // NewPostgres returns the authority that lives in the given schema of the pool's database.
@@ -106,7 +107,13 @@ func (p *Postgres) onPool(ctx context.Context, f func(*pgx.Conn) error) error {
 
 // Acquire implements Authority.
 func (p *Postgres) Acquire(ctx context.Context, r Request) (answer Answer, err error) {
+	sent := time.Now()
 	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
+		if r.Fresh && p.refused.likely(r.Resource) {
+			if answer, err = p.peek(ctx, c, r.Resource); err != nil || answer.Outcome != ask {
+				return err
+			}
+		}
 		if r.Fresh && !r.Barging {
 			if answer, err = p.acquireFree(ctx, c, r); err != nil || answer.Outcome != ask {
 				return err
@@ -115,6 +122,9 @@ func (p *Postgres) Acquire(ctx context.Context, r Request) (answer Answer, err e
 		answer, err = p.acquire(ctx, c, r)
 		return err
 	})
+	if err == nil {
+		p.refused.note(r.Resource, sent, answer)
+	}
 	return answer, err
 }
 

@@ -33,12 +33,13 @@ func preparePairs(ctx context.Context, s *stage) (loads, error) {
 
 var refused = Work{
 	Name:    "refused",
-	Summary: "ask for a resource that another holds",
+	Summary: "ask again for a resource that another holds",
 	unit:    "refused TryAcquire",
 	limit:   "one UPDATE of a row of one's own",
 	prepare: prepareRefused,
 }
 
+// prepareRefused also measures the least that asking can cost: a bare SELECT of the same row.
 func prepareRefused(ctx context.Context, s *stage) (loads, error) {
 	client, err := s.shared(ctx)
 	if err != nil {
@@ -48,14 +49,29 @@ func prepareRefused(ctx context.Context, s *stage) (loads, error) {
 		return loads{}, err
 	}
 	limit, err := s.updates(ctx, s.options.Clients, 1, false)
-	return loads{limit: limit, ours: load{run: closed(s.options.Clients, func(ctx context.Context, _ int) error {
-		_, err := client.TryAcquire(ctx, resource(0))
-		if errors.Is(err, pglease.ErrHeld) {
-			return nil
-		}
-		return errors.Join(errors.New("a held resource was not refused"), err)
-	})}}, err
+	if err != nil {
+		return loads{}, err
+	}
+	conns, err := s.connections(ctx, s.options.Clients)
+	sql := s.sql(selectOwner)
+	return loads{
+		ours: load{run: closed(s.options.Clients, func(ctx context.Context, _ int) error {
+			_, err := client.TryAcquire(ctx, resource(0))
+			if errors.Is(err, pglease.ErrHeld) {
+				return nil
+			}
+			return errors.Join(errors.New("a held resource was not refused"), err)
+		})},
+		limit: limit,
+		also: load{run: closed(s.options.Clients, func(ctx context.Context, worker int) error {
+			var owner string
+			return conns[worker].QueryRow(ctx, sql, resource(0)).Scan(&owner)
+		})},
+		alsoName: "a bare SELECT of the lease's row",
+	}, err
 }
+
+const selectOwner = `SELECT owner_id FROM %s.resource_lease WHERE resource_id = $1`
 
 // shared returns one client for all, with a connection for each.
 func (s *stage) shared(ctx context.Context) (*pglease.Client, error) {
