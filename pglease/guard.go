@@ -90,6 +90,11 @@ func guardError(token fence.Token, err error) error {
 
 // guardTx runs the guard and returns what the lease has left by the database's clock.
 func guardTx(ctx context.Context, tx pgx.Tx, token fence.Token, schemaName string) (time.Duration, error) {
+	return guardOn(ctx, tx, tx, token, schemaName)
+}
+
+// guardOn runs the guard on db, and on after what is asked after it has refused.
+func guardOn(ctx context.Context, db, after leasedb.DBTX, token fence.Token, schemaName string) (time.Duration, error) {
 	if token.IsZero() {
 		return 0, fmt.Errorf("%w: it is the zero token", fence.ErrInvalidToken)
 	}
@@ -97,17 +102,22 @@ func guardTx(ctx context.Context, tx pgx.Tx, token fence.Token, schemaName strin
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}
-	db, lease := s.On(tx), pgtype.UUID{Bytes: token.LeaseID(), Valid: true}
-	row, err := leasedb.New().Guard(ctx, db, leasedb.GuardParams{ResourceID: token.Resource(), LeaseID: lease, Fence: token.Fence()})
+	row, err := leasedb.New().Guard(ctx, s.On(db), guardParams(token))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return 0, guardRefused(ctx, db, token)
+		return 0, guardRefused(ctx, s.On(after), token)
 	case err != nil:
 		return 0, err
-	case row.Remaining <= 0:
+	case row.Microseconds <= 0:
 		return 0, &LostError{Cause: ErrExpired}
 	}
-	return row.Remaining, nil
+	return time.Duration(row.Microseconds) * time.Microsecond, nil
+}
+
+func guardParams(token fence.Token) leasedb.GuardParams {
+	return leasedb.GuardParams{
+		ResourceID: token.Resource(), LeaseID: pgtype.UUID{Bytes: token.LeaseID(), Valid: true}, Fence: token.Fence(),
+	}
 }
 
 // errNoLease is also what a pool to the wrong database meets.

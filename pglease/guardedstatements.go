@@ -27,6 +27,9 @@ func (t guardedTx) Commit(ctx context.Context) error {
 	if t.top {
 		return errNotYours
 	}
+	if t.guard.closed {
+		return pgx.ErrTxClosed
+	}
 	return t.Tx.Commit(ctx)
 }
 
@@ -37,6 +40,9 @@ func (t guardedTx) Rollback(ctx context.Context) error {
 	if t.top {
 		t.guard.givenUp = true
 		return errNotYours
+	}
+	if t.guard.closed {
+		return pgx.ErrTxClosed
 	}
 	t.guard.bounded = time.Time{}
 	return t.Tx.Rollback(ctx)
@@ -95,6 +101,20 @@ func (t guardedTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns [
 		rows = &guardedRows{CopyFromSource: rows, lease: t.guard.lease}
 	}
 	return t.Tx.CopyFrom(ctx, table, columns, rows)
+}
+
+// Prepare implements pgx.Tx.
+func (t guardedTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if t.guard.closed {
+		return nil, pgx.ErrTxClosed
+	}
+	return t.Tx.Prepare(ctx, name, sql)
+}
+
+// LargeObjects implements pgx.Tx.
+func (t guardedTx) LargeObjects() pgx.LargeObjects {
+	t.guard.objects = true
+	return t.Tx.LargeObjects()
 }
 
 // guardedRows end a COPY at the loss of the lease: its source may take as long as it likes.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglease/pglease/pglease/fence"
@@ -21,9 +22,9 @@ const boundEvery = 500 * time.Millisecond
 
 // GuardedTx runs fn in a transaction that is committed only while the lease is current: it begins
 // it, guards it as [Lease.Guard] does, calls fn, checks the lease once more as the last thing before
-// the commit, and commits. The pool must lead to the database of the leases. The transaction is READ
-// COMMITTED unless [GuardTxOptions] says otherwise; at REPEATABLE READ all that fn reads is of the
-// one snapshot in which the guard saw the lease.
+// the commit, and commits, in as many round trips as without a guard. The pool must lead to the
+// database of the leases. The transaction is READ COMMITTED unless [GuardTxOptions] says otherwise; at
+// REPEATABLE READ all that fn reads is of the one snapshot in which the guard saw the lease.
 //
 // Each statement that fn sends first asks whether the lease is still trusted here, and about twice a
 // second the guard is renewed before it. If this process stops in the middle, Postgres ends the
@@ -57,11 +58,11 @@ func guarded(ctx context.Context, pool *pgxpool.Pool, g *txGuard, fn func(pgx.Tx
 	if err := g.trusted(); err != nil {
 		return guardError(g.token, err)
 	}
-	if g.tx, err = pool.BeginTx(ctx, g.options.tx); err != nil {
+	if g.conn, err = pool.Acquire(ctx); err != nil {
 		return guardError(g.token, err)
 	}
-	defer g.rollback(ctx) // after the commit it does nothing
-	if err := g.guard(ctx); err != nil {
+	defer g.end(ctx)
+	if err := g.begin(ctx); err != nil {
 		return guardError(g.token, err)
 	}
 	if err := fn(guardedTx{Tx: g.tx, guard: g, top: true}); err != nil {
@@ -70,20 +71,19 @@ func guarded(ctx context.Context, pool *pgxpool.Pool, g *txGuard, fn func(pgx.Tx
 	if g.givenUp {
 		return guardError(g.token, errNotYours)
 	}
-	if err := g.last(ctx); err != nil {
-		return guardError(g.token, g.withLoss(err))
-	}
-	return g.commit(ctx)
+	return g.finish(ctx)
 }
 
 // A txGuard keeps one transaction within one lease.
 type txGuard struct {
-	tx      pgx.Tx
+	conn    *pgxpool.Conn
+	tx      pgx.Tx // nil before it was sent
 	token   fence.Token
 	lease   *Lease // nil where only its token is known
 	options guardOptions
 
 	givenUp bool      // the function called Rollback
+	objects bool      // the function has large objects, which are closed with tx alone
 	closed  bool      // ended here: the connection may be another's
 	bounded time.Time // when the bounds were set last
 	until   time.Time // the lease is trusted until then, where only its token is known
@@ -117,10 +117,20 @@ func (g *txGuard) trusted() error {
 	return nil
 }
 
+// begin begins the transaction and guards it, in one round trip.
+func (g *txGuard) begin(ctx context.Context) error {
+	first := &opening{conn: g.conn.Conn(), options: g.options.tx}
+	err := g.guardOn(ctx, first, g.conn.Conn())
+	g.tx = first.tx
+	return err
+}
+
 // guard locks the lease's row, or finds it still locked, and sets the bounds.
-func (g *txGuard) guard(ctx context.Context) error {
+func (g *txGuard) guard(ctx context.Context) error { return g.guardOn(ctx, g.tx, g.tx) }
+
+func (g *txGuard) guardOn(ctx context.Context, db, after leasedb.DBTX) error {
 	sent := time.Now()
-	remaining, err := guardTx(ctx, g.tx, g.token, g.options.schema)
+	remaining, err := guardOn(ctx, db, after, g.token, g.options.schema)
 	if err == nil {
 		g.bounded = sent
 		g.until = sent.Add(time.Duration(float64(remaining) * (1 - DefaultClockDrift)))
@@ -128,8 +138,15 @@ func (g *txGuard) guard(ctx context.Context) error {
 	return err
 }
 
+// asks tells that the database has the last word on the lease. Under a snapshot it sees nothing new,
+// and of a lease that is over here it is not asked.
+func (g *txGuard) asks() bool { return g.readCommitted() && (g.lease == nil || g.lease.Err() == nil) }
+
 // ready is asked before each statement.
 func (g *txGuard) ready(ctx context.Context) error {
+	if g.closed {
+		return pgx.ErrTxClosed
+	}
 	if time.Since(g.bounded) < boundEvery {
 		return g.trusted()
 	}
@@ -142,7 +159,7 @@ func (g *txGuard) last(ctx context.Context) error {
 	if g.ended() {
 		return errNotYours
 	}
-	if g.readCommitted() && (g.lease == nil || g.lease.Err() == nil) {
+	if g.asks() {
 		return g.guard(ctx)
 	}
 	if err := g.trusted(); err != nil {
@@ -170,8 +187,48 @@ func (g *txGuard) withLoss(err error) error {
 	return err
 }
 
-func (g *txGuard) commit(ctx context.Context) error {
-	err := g.tx.Commit(ctx)
+// finish looks at the lease for the last time and commits, as a rule in one round trip.
+func (g *txGuard) finish(ctx context.Context) error {
+	asks := g.asks()
+	var err error
+	switch {
+	case asks && g.objects, time.Since(g.bounded) >= boundEvery: // what the commit itself waits for is bounded too
+		err = g.last(ctx)
+	case g.ended():
+		err = errNotYours
+	case !asks:
+		err = g.trusted()
+	}
+	switch {
+	case err != nil:
+		return guardError(g.token, g.withLoss(err))
+	case asks && !g.objects:
+		return g.guardedCommit(ctx)
+	}
+	return g.outcome(g.tx.Commit(ctx))
+}
+
+// guardedCommit sends the commit along with a guard that it depends on.
+func (g *txGuard) guardedCommit(ctx context.Context) error {
+	s, err := schemaOf(g.options.schema)
+	if err != nil {
+		return guardError(g.token, err)
+	}
+	last := &closing{conn: g.conn.Conn(), options: g.options.tx}
+	_, err = leasedb.New().GuardLast(ctx, s.On(last), leasedb.GuardLastParams(guardParams(g.token)))
+	var pg *pgconn.PgError
+	if !last.answered && errors.As(err, &pg) && pg.Code == leaseOver {
+		g.rollback(ctx)
+		return guardError(g.token, guardRefused(ctx, s.On(g.conn.Conn()), g.token))
+	}
+	return g.outcome(err)
+}
+
+// leaseOver is the code of the failure with which GuardLast keeps a commit from being made.
+const leaseOver = "22P02"
+
+// outcome turns the error of a commit into that of the call.
+func (g *txGuard) outcome(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -181,9 +238,19 @@ func (g *txGuard) commit(ctx context.Context) error {
 	return &Error{Op: "commit", Resource: g.token.Resource(), Err: fmt.Errorf("%w: %w", ErrUnknownOutcome, err)}
 }
 
+// rollback ends the transaction unless it has ended.
 func (g *txGuard) rollback(ctx context.Context) {
-	g.closed = true
+	if g.tx == nil || g.conn.Conn().PgConn().TxStatus() == 'I' {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
 	defer cancel()
-	_ = g.tx.Rollback(ctx)
+	_ = g.tx.Rollback(ctx) // where it fails, the connection is closed
+}
+
+// end gives the connection back. What the function has kept of the transaction does nothing any more.
+func (g *txGuard) end(ctx context.Context) {
+	g.closed = true
+	g.rollback(ctx)
+	g.conn.Release()
 }

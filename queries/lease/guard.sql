@@ -16,7 +16,7 @@
 -- A subselect that locks, calls a volatile function or has an OFFSET is evaluated as it stands, before
 -- what is around it, and costs less than a CTE. That a setting is '0' is asked as text: most are, and to
 -- read one as an interval takes as long as to lock the row.
-SELECT b.remaining::interval AS remaining,
+SELECT (date_part('epoch', b.remaining) * 1000000)::bigint AS microseconds,
        (set_config('lock_timeout', (CASE b.lock_now WHEN '0' THEN b.bound
             ELSE least(b.bound, ceil(date_part('epoch', b.lock_now::interval) * 1000)::bigint) END)::text, true) IS NOT NULL
         AND set_config('idle_in_transaction_session_timeout', (CASE b.idle_now WHEN '0' THEN b.bound
@@ -42,6 +42,20 @@ FROM (
     ) AS t
     OFFSET 0
 ) AS b;
+
+-- name: GuardLast :one
+-- GuardLast is Guard as the last thing before a COMMIT that is sent together with it: where the lease is
+-- over it fails (invalid_text_representation), so that the COMMIT is passed over. It sets no bounds:
+-- nothing follows that could wait for the client. It always has one row.
+SELECT (CASE WHEN ( -- which locks the row before the clock is read
+    SELECT l.expires_at
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = sqlc.arg(resource_id)::text
+      AND l.lease_id = sqlc.arg(lease_id)::uuid
+      AND l.fence = sqlc.arg(fence)::bigint
+      AND l.ended_at IS NULL
+    FOR KEY SHARE OF l
+) > clock_timestamp() THEN 'true' ELSE 'the lease was over at ' || clock_timestamp()::text END)::boolean AS held;
 
 -- name: BoundTx :one
 -- BoundTx bounds the transaction as Guard does, by a time that the client knows, and reads no row:

@@ -38,7 +38,7 @@ func (q *Queries) BoundTx(ctx context.Context, db DBTX, remaining time.Duration)
 }
 
 const guard = `-- name: Guard :one
-SELECT b.remaining::interval AS remaining,
+SELECT (date_part('epoch', b.remaining) * 1000000)::bigint AS microseconds,
        (set_config('lock_timeout', (CASE b.lock_now WHEN '0' THEN b.bound
             ELSE least(b.bound, ceil(date_part('epoch', b.lock_now::interval) * 1000)::bigint) END)::text, true) IS NOT NULL
         AND set_config('idle_in_transaction_session_timeout', (CASE b.idle_now WHEN '0' THEN b.bound
@@ -73,8 +73,8 @@ type GuardParams struct {
 }
 
 type GuardRow struct {
-	Remaining time.Duration
-	Bounded   bool
+	Microseconds int64
+	Bounded      bool
 }
 
 // Guard holds the lease's row for the rest of the transaction: until that ends, no other grant of
@@ -97,8 +97,36 @@ type GuardRow struct {
 func (q *Queries) Guard(ctx context.Context, db DBTX, arg GuardParams) (GuardRow, error) {
 	row := db.QueryRow(ctx, guard, arg.ResourceID, arg.LeaseID, arg.Fence)
 	var i GuardRow
-	err := row.Scan(&i.Remaining, &i.Bounded)
+	err := row.Scan(&i.Microseconds, &i.Bounded)
 	return i, err
+}
+
+const guardLast = `-- name: GuardLast :one
+SELECT (CASE WHEN ( -- which locks the row before the clock is read
+    SELECT l.expires_at
+    FROM /*schema.*/resource_lease AS l
+    WHERE l.resource_id = $1::text
+      AND l.lease_id = $2::uuid
+      AND l.fence = $3::bigint
+      AND l.ended_at IS NULL
+    FOR KEY SHARE OF l
+) > clock_timestamp() THEN 'true' ELSE 'the lease was over at ' || clock_timestamp()::text END)::boolean AS held
+`
+
+type GuardLastParams struct {
+	ResourceID string
+	LeaseID    pgtype.UUID
+	Fence      int64
+}
+
+// GuardLast is Guard as the last thing before a COMMIT that is sent together with it: where the lease is
+// over it fails (invalid_text_representation), so that the COMMIT is passed over. It sets no bounds:
+// nothing follows that could wait for the client. It always has one row.
+func (q *Queries) GuardLast(ctx context.Context, db DBTX, arg GuardLastParams) (bool, error) {
+	row := db.QueryRow(ctx, guardLast, arg.ResourceID, arg.LeaseID, arg.Fence)
+	var held bool
+	err := row.Scan(&held)
+	return held, err
 }
 
 const guardRefused = `-- name: GuardRefused :one

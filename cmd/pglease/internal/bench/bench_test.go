@@ -54,7 +54,7 @@ func checkJSON(t *testing.T, result bench.Result) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		t.Fatal(err)
 	}
-	positive := []string{"clients", "rate", "limit_rate", "ratio", "p50_us", "p99_us", "limit_p50_us", "limit_p99_us", "statements_per_op", "limit_wal_bytes_per_op"}
+	positive := []string{"clients", "rate", "limit_rate", "ratio", "p50_us", "p99_us", "limit_p50_us", "limit_p99_us", "statements_per_op", "round_trips_per_op", "limit_wal_bytes_per_op"}
 	if result.Also != "" {
 		positive = append(positive, "also_rate", "also_ratio", "also_p50_us")
 	}
@@ -74,15 +74,17 @@ func checkJSON(t *testing.T, result bench.Result) {
 // What each work sends does not depend on how fast the machine is.
 func TestStatements(t *testing.T) {
 	t.Parallel()
-	for work, want := range map[string]float64{"pairs": 2, "refused": 1, "publish": 1, "guard": 4} {
+	for work, want := range map[string]struct{ statements, trips float64 }{
+		"pairs": {2, 2}, "refused": {1, 1}, "publish": {1, 1}, "guard": {4, 4},
+	} {
 		t.Run(work, func(t *testing.T) {
 			t.Parallel()
 			result, err := bench.Run(t.Context(), bench.Options{Work: work, URL: pgleasetest.URL(t), Clients: 1, For: 30 * time.Millisecond, Rounds: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if result.Statements != want {
-				t.Errorf("%v statements each, want %v", result.Statements, want)
+			if result.Statements != want.statements || result.Trips != want.trips {
+				t.Errorf("%v statements in %v round trips each, want %v", result.Statements, result.Trips, want)
 			}
 		})
 	}

@@ -17,9 +17,9 @@ var guard = Work{
 	prepare: prepareGuard,
 }
 
-// prepareGuard gives each worker a lease and a row. Both transactions take their connection from a
-// pool, as an application's do. Besides the guard alone it measures GuardedTx, which also checks the
-// lease as the last thing before the commit.
+// prepareGuard gives each worker a lease and a row. All transactions take their connection from a pool,
+// as an application's do. Lease.Guard checks the lease once and has a round trip for that; GuardedTx
+// checks it again as the last thing before the commit, and has none.
 func prepareGuard(ctx context.Context, s *stage) (loads, error) {
 	pool, err := s.pool(ctx, s.options.Clients, nil)
 	if err != nil {

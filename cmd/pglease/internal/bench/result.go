@@ -37,6 +37,7 @@ type Result struct {
 	AlsoP99    float64 `json:"also_p99_us,omitempty"`
 	AlsoWAL    float64 `json:"also_wal_bytes_per_op,omitempty"`
 	Statements float64 `json:"statements_per_op"`
+	Trips      float64 `json:"round_trips_per_op"`
 	WAL        float64 `json:"wal_bytes_per_op"`
 	LimitWAL   float64 `json:"limit_wal_bytes_per_op"`
 
@@ -54,6 +55,7 @@ func (s *stage) result(ctx context.Context, work Work, all []*series) (Result, e
 		Ratio: rounded(median(compared), 3), RatioLow: rounded(slices.Min(compared), 3), RatioHigh: rounded(slices.Max(compared), 3),
 		P50: ours.quantile(0.5), P99: ours.quantile(0.99), LimitP50: limit.quantile(0.5), LimitP99: limit.quantile(0.99),
 		Statements: rounded(float64(ours.spent.statements)/float64(ours.ops), 4),
+		Trips:      rounded(float64(ours.spent.trips)/float64(ours.ops), 4),
 		WAL:        ours.walEach(),
 		LimitWAL:   limit.walEach(),
 	}

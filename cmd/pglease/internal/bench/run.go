@@ -94,6 +94,7 @@ func (s *stage) once(ctx context.Context, l load, to *series) error {
 	to.latencies = append(to.latencies, did.latencies...)
 	to.ops += did.ops
 	to.spent.statements += after.statements - before.statements
+	to.spent.trips += after.trips - before.trips
 	to.spent.wal += after.wal - before.wal
 	return nil
 }

@@ -28,7 +28,11 @@ func (r Result) Print(w io.Writer) error {
 	if r.Also != "" {
 		fmt.Fprintf(&b, "\n%s: %.2f times the rate", r.Also, r.AlsoRatio)
 	}
-	fmt.Fprintf(&b, "\n%.4g statements each\n", r.Statements)
+	fmt.Fprintf(&b, "\n%.4g statements each", r.Statements)
+	if r.Trips < r.Statements {
+		fmt.Fprintf(&b, ", in %.4g round trips", r.Trips)
+	}
+	fmt.Fprintln(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
