@@ -33,8 +33,7 @@ FROM (
             SELECT l.expires_at
             FROM /*schema.*/resource_lease AS l
             WHERE l.resource_id = sqlc.arg(resource_id)::text
-              AND l.lease_id = sqlc.arg(lease_id)::uuid
-              AND l.fence = sqlc.arg(fence)::bigint
+              AND l.lease_id = sqlc.arg(lease_id)::uuid AND l.fence = sqlc.arg(fence)::bigint
               AND l.ended_at IS NULL
               AND l.expires_at > clock_timestamp()
             FOR KEY SHARE OF l
@@ -51,8 +50,7 @@ SELECT (CASE WHEN ( -- which locks the row before the clock is read
     SELECT l.expires_at
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = sqlc.arg(resource_id)::text
-      AND l.lease_id = sqlc.arg(lease_id)::uuid
-      AND l.fence = sqlc.arg(fence)::bigint
+      AND l.lease_id = sqlc.arg(lease_id)::uuid AND l.fence = sqlc.arg(fence)::bigint
       AND l.ended_at IS NULL
     FOR KEY SHARE OF l
 ) > clock_timestamp() THEN 'true' ELSE 'the lease was over at ' || clock_timestamp()::text END)::boolean AS held;

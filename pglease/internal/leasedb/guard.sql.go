@@ -55,8 +55,7 @@ FROM (
             SELECT l.expires_at
             FROM /*schema.*/resource_lease AS l
             WHERE l.resource_id = $1::text
-              AND l.lease_id = $2::uuid
-              AND l.fence = $3::bigint
+              AND l.lease_id = $2::uuid AND l.fence = $3::bigint
               AND l.ended_at IS NULL
               AND l.expires_at > clock_timestamp()
             FOR KEY SHARE OF l
@@ -106,8 +105,7 @@ SELECT (CASE WHEN ( -- which locks the row before the clock is read
     SELECT l.expires_at
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = $1::text
-      AND l.lease_id = $2::uuid
-      AND l.fence = $3::bigint
+      AND l.lease_id = $2::uuid AND l.fence = $3::bigint
       AND l.ended_at IS NULL
     FOR KEY SHARE OF l
 ) > clock_timestamp() THEN 'true' ELSE 'the lease was over at ' || clock_timestamp()::text END)::boolean AS held
