@@ -80,7 +80,7 @@ func over(planted mutant.Mutant, found []check.Violation) bool {
 
 // plant puts a bug into the databases.
 func plant(ctx context.Context, o Options, s *Servers) error {
-	for url, sql := range map[string]string{s.authorityURL(): o.Planted.Authority, s.resourceURL(): o.Planted.Resource} {
+	for url, sql := range map[string]string{s.authorityURL(): o.Planted.Plant(), s.resourceURL(): o.Planted.Resource} {
 		if sql == "" {
 			continue
 		}

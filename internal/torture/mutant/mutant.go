@@ -4,6 +4,7 @@
 package mutant
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ type Mutant struct {
 	Statements []string // names of the statements to change
 	From, To   string   // in these, each From becomes To
 	Instead    string   // or they become this altogether
+	Pass       []string // pairs: in the database's function lease_pass, the first becomes the second
 
 	Authority string // SQL to run at the authority before the first leg
 	Resource  string // SQL to run at the resource
@@ -46,6 +48,23 @@ func (m Mutant) Rewrite(sql string) string {
 	}
 	return strings.ReplaceAll(strings.ReplaceAll(sql, "pg_catalog.", ""), m.From, m.To)
 }
+
+// Plant returns the SQL that puts the bug into the authority. It fails where there is nothing to change.
+func (m Mutant) Plant() string {
+	if len(m.Pass) == 0 {
+		return m.Authority
+	}
+	var b strings.Builder
+	b.WriteString("DO $plant$ DECLARE f text := replace(pg_get_functiondef('pglease.lease_pass'::regproc), 'pg_catalog.', ''); BEGIN\n")
+	for i := 0; i+1 < len(m.Pass); i += 2 {
+		from, to := literal(m.Pass[i]), literal(m.Pass[i+1])
+		fmt.Fprintf(&b, "ASSERT position(%s IN f) > 0, 'nothing to change in lease_pass';\nf := replace(f, %s, %s);\n", from, from, to)
+	}
+	b.WriteString("EXECUTE f;\nEND $plant$;\n" + m.Authority)
+	return b.String()
+}
+
+func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // Find returns the bug of that name; the empty name is none.
 func Find(name string) (Mutant, bool) {
