@@ -113,7 +113,7 @@ func TestReleaseAfterALostReply_U3(t *testing.T) {
 	t.Parallel()
 	client, faults, pool := faulty(t, pglease.Config{})
 	lease := acquire(t, client, "r")
-	faults.LoseNextReply(statement("Release"))
+	faults.LoseNextReply(statement("ReleaseUnawaited"))
 	if err := lease.Release(t.Context()); err == nil || errors.Is(err, pglease.ErrLost) {
 		t.Errorf("Release with a lost reply: %v, want an open outcome", err)
 	}

@@ -92,7 +92,7 @@ func TestAnOpenReleaseIsNotTakenBack(t *testing.T) {
 	t.Parallel()
 	client, faults, pool := faulty(t, pglease.Config{})
 	lease := acquire(t, client, "r")
-	faults.LoseNextReply(statement("Release"))
+	faults.LoseNextReply(statement("ReleaseUnawaited"))
 	if err := lease.Release(t.Context()); err == nil {
 		t.Fatal("a lost reply was not noticed")
 	}

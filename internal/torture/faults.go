@@ -136,7 +136,7 @@ var faults = []fault{
 	{leaseBroken, 2, breakOne},
 }
 
-// is matches a statement, whichever form of it is sent: Acquire is also AcquireFree.
+// is matches a statement, whichever form of it is sent: Release is also ReleaseUnawaited.
 func is(name string) func(string) bool {
 	return func(s string) bool { return strings.HasPrefix(s, name) }
 }

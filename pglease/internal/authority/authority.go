@@ -99,7 +99,7 @@ type End struct {
 type ReleaseRequest struct {
 	Lease     fence.Token
 	Successor string // serve only a waiter of this owner name; EndAlone tells that there is none and nothing was done
-	Unawaited bool   // nobody is likely to wait: cheaper where it is true, and a later ring where not
+	Unawaited bool   // nobody is likely to wait: cheaper where it is true, and another round trip where not
 	Client    ID     // whose own waiters need not be rung
 }
 

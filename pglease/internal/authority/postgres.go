@@ -227,6 +227,11 @@ func (p *Postgres) ends(ctx context.Context, on conn, leases []fence.Token) ([]E
 // Release implements Authority.
 func (p *Postgres) Release(ctx context.Context, r ReleaseRequest) (end End, next Handover, err error) {
 	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
+		if r.Unawaited && r.Successor == "" {
+			if end, err = p.releaseUnawaited(ctx, c, r.Lease); err != nil || end.Ended != EndUnknown {
+				return err
+			}
+		}
 		end, next, err = p.release(ctx, c, r)
 		return err
 	})
@@ -243,13 +248,24 @@ func (p *Postgres) Release(ctx context.Context, r ReleaseRequest) (end End, next
 	return end, next, err
 }
 
+func (p *Postgres) releaseUnawaited(ctx context.Context, c *pgx.Conn, lease fence.Token) (End, error) {
+	inTime, err := p.queries.ReleaseUnawaited(ctx, p.on(c), leasedb.ReleaseUnawaitedParams{
+		ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()),
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return End{}, nil
+	case err != nil:
+		return End{}, err
+	case inTime:
+		return End{Lease: lease.LeaseID(), Ended: EndReleased}, nil
+	}
+	return End{Lease: lease.LeaseID(), Ended: EndExpired}, nil
+}
+
 func (p *Postgres) release(ctx context.Context, c *pgx.Conn, r ReleaseRequest) (End, Handover, error) {
 	var told bell
-	on := p.on(c)
-	if !r.Unawaited {
-		on = p.onBell(c, &told)
-	}
-	row, err := p.queries.Release(ctx, on, leasedb.ReleaseParams{
+	row, err := p.queries.Release(ctx, p.onBell(c, &told), leasedb.ReleaseParams{
 		ResourceID: r.Lease.Resource(), LeaseID: uuid(r.Lease.LeaseID()), Successor: r.Successor, ClientID: uuid(r.Client),
 	})
 	switch {

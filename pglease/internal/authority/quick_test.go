@@ -91,7 +91,7 @@ func TestAcquireAndReleaseAreOneStatementEach(t *testing.T) {
 		t.Errorf("a refused acquire sent %s", got)
 	}
 	b.release(token)
-	if got := statements.take(); got != "Release" {
+	if got := statements.take(); got != "ReleaseUnawaited" {
 		t.Errorf("release sent %s", got)
 	}
 }
@@ -167,10 +167,9 @@ func TestALockedRowIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAReleaseThatExpectsNobodyServesTheLineAllTheSame: only the ring is left to the caller.
-func TestAReleaseThatExpectsNobodyServesTheLineAllTheSame(t *testing.T) {
+func TestTheShortReleaseLeavesTheRestToTheLong(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b, statements := tracedBench(t)
 	late := b.granted("late", 1)
 	b.expire("late")
 	if ended := b.release(late); ended != authority.EndExpired {
@@ -181,9 +180,19 @@ func TestAReleaseThatExpectsNobodyServesTheLineAllTheSame(t *testing.T) {
 	if renewals := b.renew(awaited); len(renewals) != 1 || !renewals[0].Awaited {
 		t.Errorf("a renewal does not tell that somebody waits: %+v", renewals)
 	}
+	statements.take()
 	_, next, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: awaited, Unawaited: true})
-	if err != nil || next.Request != (authority.ID{0: 3}) || next.Token.IsZero() || next.Rung {
+	if err != nil || next.Request != (authority.ID{0: 3}) || next.Token.IsZero() {
 		t.Errorf("not handed over: %+v, %v", next, err)
+	}
+	if got := statements.take(); got != "ReleaseUnawaited Release" {
+		t.Errorf("sent %s", got)
+	}
+	if _, _, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: next.Token}); err != nil {
+		t.Fatal(err)
+	}
+	if got := statements.take(); got != "Release" {
+		t.Errorf("sent %s", got)
 	}
 }
 
