@@ -63,6 +63,10 @@ func (c *Claim) trust(until time.Time) {
 // run and id, each for Config.TTL: Extend, or Run's heartbeat, makes that longer. It does not wait:
 // an empty answer means that nothing is due. n is at most MaxBatch.
 //
+// While a queue is busy, a job that another process makes ready with a time to run before that of
+// jobs that were claimed already may wait for 50 ms more; no claim begins its search before them
+// each time.
+//
 // The attempt counts from here, so a job that kills its worker each time is parked in the end.
 //
 // Where fewer than n are due, and now and then anyway, Claim first does what Tend does.
@@ -75,9 +79,9 @@ func (c *Client) Claim(ctx context.Context, queue string, n int) ([]*Claim, erro
 	if n < 1 || n > MaxBatch {
 		return nil, wrap("claim", queue, 0, invalid("%d jobs in one call, not between 1 and %d", n, MaxBatch))
 	}
-	claims, err := c.claim(ctx, queue, n)
+	claims, whole, err := c.claim(ctx, queue, n)
 	if err == nil {
-		claims, err = c.fill(ctx, queue, n, claims)
+		claims, err = c.fill(ctx, queue, n, claims, whole)
 	}
 	return claims, wrap("claim", queue, 0, err)
 }
@@ -98,28 +102,34 @@ func (c *Client) CompleteAndClaim(ctx context.Context, claim *Claim, n int) ([]*
 	if err != nil {
 		return nil, wrap("complete and claim", "", onlyID([]*Claim{claim}), err)
 	}
-	claims, ended, err := c.completeAndClaim(ctx, claim, n)
+	got, err := c.completeAndClaim(ctx, claim, n)
 	if err != nil {
 		return nil, wrap("complete and claim", "", claim.ID, err)
 	}
-	if !ended {
+	if !got.ended {
 		err = c.alone(ctx, func(db jobsdb.DBTX) error { return c.explain(ctx, db, []*Claim{claim}, Done) })
 	}
-	more, failed := c.fill(ctx, claim.Queue, n, claims)
-	return more, wrap("complete and claim", "", claim.ID, errors.Join(err, failed))
+	claims, failed := c.fill(ctx, claim.Queue, n, got.claims, got.whole)
+	return claims, wrap("complete and claim", "", claim.ID, errors.Join(err, failed))
 }
 
-// fill does now and then what Tend does, and claims again where too little was claimed before. An
-// error means that nothing is claimed: with claims in hand what failed is left to the next time.
-func (c *Client) fill(ctx context.Context, queue string, n int, claims []*Claim) ([]*Claim, error) {
-	if len(claims) == n && !c.due(&c.promoted, tendEvery) {
-		return claims, nil
-	}
-	moved, err := c.tend(ctx)
-	if err == nil && moved > 0 && len(claims) < n {
+// fill looks at the whole queue where that was not done and too little was claimed; does now and
+// then what Tend does, and claims again where that moved something. An error means that nothing is
+// claimed: with claims in hand what failed is left to the next time.
+func (c *Client) fill(ctx context.Context, queue string, n int, claims []*Claim, whole bool) (_ []*Claim, err error) {
+	more := func() {
 		var more []*Claim
-		more, err = c.claim(ctx, queue, n-len(claims))
+		more, _, err = c.claim(ctx, queue, n-len(claims))
 		claims = append(claims, more...)
+	}
+	if len(claims) < n && !whole { // which made the client forget its front
+		more()
+	}
+	if err == nil && (len(claims) < n || c.due(&c.promoted, tendEvery)) {
+		var moved int
+		if moved, err = c.tend(ctx); err == nil && moved > 0 && len(claims) < n {
+			more()
+		}
 	}
 	if len(claims) > 0 {
 		return claims, nil
@@ -127,45 +137,60 @@ func (c *Client) fill(ctx context.Context, queue string, n int, claims []*Claim)
 	return nil, err
 }
 
-func (c *Client) claim(ctx context.Context, queue string, n int) ([]*Claim, error) {
+// claim tells also whether it looked at the whole queue.
+func (c *Client) claim(ctx context.Context, queue string, n int) (_ []*Claim, whole bool, err error) {
 	var rows []jobsdb.ClaimRow
 	var sent time.Time
-	err := c.alone(ctx, func(db jobsdb.DBTX) (err error) {
-		sent = time.Now()
-		rows, err = c.queries.Claim(ctx, db, jobsdb.ClaimParams{
-			Queue: queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL,
-		})
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return newClaims(queue, rows, sent.Add(trusted(c.config.TTL))), nil
-}
-
-func (c *Client) completeAndClaim(ctx context.Context, claim *Claim, n int) (claims []*Claim, ended bool, err error) {
-	var rows []jobsdb.CompleteAndClaimRow
-	var sent time.Time
+	l := c.fronts.look(queue)
 	err = c.alone(ctx, func(db jobsdb.DBTX) (err error) {
 		sent = time.Now()
-		rows, err = c.queries.CompleteAndClaim(ctx, db, jobsdb.CompleteAndClaimParams{
-			ID: claim.ID, Fence: claim.token.Fence(), Queue: claim.Queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL,
+		rows, err = c.queries.Claim(ctx, db, jobsdb.ClaimParams{
+			Queue: queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL, Since: l.since[:],
 		})
 		return err
 	})
 	if err != nil {
 		return nil, false, err
 	}
+	c.fronts.found(l, n, rows)
+	return newClaims(queue, rows, sent.Add(trusted(c.config.TTL))), l.whole, nil
+}
+
+// exchanged is what CompleteAndClaim's statement did.
+type exchanged struct {
+	claims []*Claim
+	ended  bool
+	whole  bool // the whole queue was looked at
+}
+
+func (c *Client) completeAndClaim(ctx context.Context, claim *Claim, n int) (exchanged, error) {
+	var rows []jobsdb.CompleteAndClaimRow
+	var sent time.Time
+	l := c.fronts.look(claim.Queue)
+	err := c.alone(ctx, func(db jobsdb.DBTX) (err error) {
+		sent = time.Now()
+		rows, err = c.queries.CompleteAndClaim(ctx, db, jobsdb.CompleteAndClaimParams{
+			ID: claim.ID, Fence: claim.token.Fence(), Queue: claim.Queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL, Since: l.since[:],
+		})
+		return err
+	})
+	if err != nil {
+		return exchanged{}, err
+	}
+	got := exchanged{whole: l.whole}
 	var claimed []jobsdb.ClaimRow
 	for _, row := range rows {
-		if ended = row.Ended; row.ID != 0 {
+		if got.ended = row.Ended; row.ID != 0 {
 			claimed = append(claimed, jobsdb.ClaimRow{
 				ID: row.ID, Priority: row.Priority, RunAt: row.RunAt, Attempt: row.Attempt, MaxAttempts: row.MaxAttempts, Fence: row.Fence,
-				PartitionKey: row.PartitionKey, Generation: row.Generation, CreatedAt: row.CreatedAt, LastError: row.LastError, Payload: row.Payload,
+				PartitionKey: row.PartitionKey, Generation: row.Generation, CreatedAt: row.CreatedAt, ClaimedAt: row.ClaimedAt,
+				LastError: row.LastError, Payload: row.Payload,
 			})
 		}
 	}
-	return newClaims(claim.Queue, claimed, sent.Add(trusted(c.config.TTL))), ended, nil
+	c.fronts.found(l, n, claimed)
+	got.claims = newClaims(claim.Queue, claimed, sent.Add(trusted(c.config.TTL)))
+	return got, nil
 }
 
 // newClaims puts the rows into order: RETURNING has none.

@@ -20,6 +20,7 @@ type Client struct {
 	schema  *schema.Schema
 	queries *jobsdb.Queries
 	events  *events // a worker's; nil where the client is the caller's own
+	fronts  fronts
 
 	reaped   atomic.Int64 // when Claim last looked for claims that are over, in ns since began
 	promoted atomic.Int64 // when Claim last looked at partitions

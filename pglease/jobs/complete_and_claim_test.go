@@ -52,7 +52,7 @@ func TestCompleteAndClaimOfAStaleClaim_J2(t *testing.T) {
 	all := b.enqueue(jobs.Job{}, jobs.Job{})
 	older := b.one()
 	b.cutOff()
-	b.exec("UPDATE pglease.job SET run_at = run_at - interval '1 hour' WHERE id = $1", all[0])
+	b.exec("UPDATE pglease.job SET run_at = clock_timestamp() WHERE id = $1", all[1])
 	newer := b.one()
 	claims, err := b.CompleteAndClaim(t.Context(), older, 1)
 	var stale *jobs.StaleClaimError

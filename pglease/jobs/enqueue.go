@@ -29,6 +29,7 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Receipt, error) {
 	if err := run(ctx, func(db jobsdb.DBTX) error { return b.add(ctx, db) }); err != nil {
 		return nil, wrap("enqueue", queueOf(jobs), 0, err)
 	}
+	b.added()
 	for queue, n := range b.awaited {
 		_ = c.ring(ctx, queue, n) // a hint: who misses it polls
 	}
@@ -52,6 +53,7 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, jobs ...Job) ([]Recei
 	if err := b.add(ctx, c.schema.On(tx)); err != nil {
 		return nil, wrap("enqueue", queueOf(jobs), 0, err)
 	}
+	b.added()
 	return b.receipts, nil
 }
 
@@ -67,6 +69,7 @@ type batch struct {
 	client   *Client
 	jobs     []Job
 	names    []string // of keys to lock, with the schema and the queue before them
+	timed    bool     // a job has a time to run of its own, perhaps long ago
 	receipts []Receipt
 	awaited  map[string]int // queues with waiting workers, and how many jobs they got
 }
@@ -89,6 +92,7 @@ func (c *Client) newBatch(jobs []Job) (*batch, error) {
 			}
 			return nil, err
 		}
+		b.timed = b.timed || !job.RunAt.IsZero()
 		if job.Partition != "" {
 			b.names = append(b.names, c.schema.Name()+"\x01p\x01"+job.Queue+"\x01"+job.Partition)
 		}
@@ -122,6 +126,13 @@ func (b *batch) add(ctx context.Context, db jobsdb.DBTX) error {
 		left = missing
 	}
 	return errRivals
+}
+
+// added makes the client look for jobs whose time to run is perhaps before that of the last claims.
+func (b *batch) added() {
+	if b.timed {
+		b.client.fronts.forget()
+	}
 }
 
 // insert adds the jobs at the given places and returns the places of those that it did not.

@@ -137,6 +137,7 @@ func (c *Client) Return(ctx context.Context, claims ...*Claim) error {
 }
 
 func (c *Client) putBack(ctx context.Context, claims []*Claim, d time.Duration) error {
+	defer c.fronts.forget() // the jobs' time to run may be what it was
 	ids, fences := numbers(claims)
 	return c.alone(ctx, func(db jobsdb.DBTX) error {
 		rows, err := c.queries.PutBack(ctx, db, jobsdb.PutBackParams{Ids: ids, Fences: fences, Delay: d})

@@ -66,6 +66,9 @@ func (c *Client) promote(ctx context.Context) (moved int, err error) {
 			return moved, err
 		}
 		keys, ready, err := c.promoteSome(ctx)
+		if ready > 0 {
+			c.fronts.forget() // the time to run of what waited is long ago
+		}
 		if moved += ready; err != nil || keys == 0 {
 			return moved, err
 		}

@@ -4,17 +4,21 @@
 --
 -- The rows are locked and counted in a CTE that is materialised: a subquery in the WHERE of the
 -- UPDATE may be run once for each row by a nested loop, and then takes more than its LIMIT. Each
--- priority is looked up by itself, so that jobs of the future are never walked over. The array of
+-- priority is looked up by itself, so that jobs of the future are never walked over, and from a
+-- time to run on, so that what was claimed just before, and is in the index until the next vacuum,
+-- is not walked over either. The array of
 -- ids, and no other condition, makes the UPDATE go by primary key whatever the planner believes of
 -- the LIMIT: with the state beside it, it was seen to go by the index of that state, and walk.
 WITH due AS MATERIALIZED (
     SELECT h.id
-    FROM (VALUES (2::smallint), (1::smallint), (0::smallint), (-1::smallint), (-2::smallint)) AS p(priority)
+    FROM (VALUES (2::smallint, (sqlc.arg(since)::timestamptz[])[1]), (1::smallint, (sqlc.arg(since)::timestamptz[])[2]),
+                 (0::smallint, (sqlc.arg(since)::timestamptz[])[3]), (-1::smallint, (sqlc.arg(since)::timestamptz[])[4]),
+                 (-2::smallint, (sqlc.arg(since)::timestamptz[])[5])) AS p(priority, since)
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
         WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'ready' AND j.priority = p.priority
-          AND j.run_at <= (SELECT clock_timestamp())
+          AND j.run_at >= p.since AND j.run_at <= (SELECT clock_timestamp())
         ORDER BY j.run_at, j.id
         LIMIT sqlc.arg(max_jobs)::int
         FOR NO KEY UPDATE OF j SKIP LOCKED
@@ -31,7 +35,7 @@ SET state      = 'running',
     unique_key = CASE WHEN NOT j.unique_waits THEN j.unique_key END
 WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d))
 RETURNING j.id, j.priority::smallint AS priority, j.run_at, j.attempt, j.max_attempts, j.fence, coalesce(j.partition_key, '')::text AS partition_key,
-          j.generation, j.created_at, coalesce(j.last_error, '')::text AS last_error, j.payload;
+          j.generation, j.created_at, j.claimed_at::timestamptz AS claimed_at, coalesce(j.last_error, '')::text AS last_error, j.payload;
 
 -- name: CompleteAndClaim :many
 -- CompleteAndClaim is CompleteOne and Claim in one statement and one commit. It always has one row:
@@ -47,12 +51,14 @@ WITH ended AS (
     RETURNING j.id
 ), due AS MATERIALIZED (
     SELECT h.id
-    FROM (VALUES (2::smallint), (1::smallint), (0::smallint), (-1::smallint), (-2::smallint)) AS p(priority)
+    FROM (VALUES (2::smallint, (sqlc.arg(since)::timestamptz[])[1]), (1::smallint, (sqlc.arg(since)::timestamptz[])[2]),
+                 (0::smallint, (sqlc.arg(since)::timestamptz[])[3]), (-1::smallint, (sqlc.arg(since)::timestamptz[])[4]),
+                 (-2::smallint, (sqlc.arg(since)::timestamptz[])[5])) AS p(priority, since)
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
         WHERE j.queue = sqlc.arg(queue)::text AND j.state = 'ready' AND j.priority = p.priority
-          AND j.run_at <= (SELECT clock_timestamp())
+          AND j.run_at >= p.since AND j.run_at <= (SELECT clock_timestamp())
         ORDER BY j.run_at, j.id
         LIMIT sqlc.arg(max_jobs)::int
         FOR NO KEY UPDATE OF j SKIP LOCKED
@@ -68,12 +74,13 @@ WITH ended AS (
         expires_at = clock_timestamp() + sqlc.arg(ttl)::interval,
         unique_key = CASE WHEN NOT j.unique_waits THEN j.unique_key END
     WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d))
-    RETURNING j.id, j.priority, j.run_at, j.attempt, j.max_attempts, j.fence, j.partition_key, j.generation, j.created_at, j.last_error, j.payload
+    RETURNING j.id, j.priority, j.run_at, j.attempt, j.max_attempts, j.fence, j.partition_key, j.generation, j.created_at, j.claimed_at, j.last_error, j.payload
 )
 SELECT (e.rows > 0)::boolean AS ended, coalesce(c.id, 0)::bigint AS id, coalesce(c.priority, 0)::smallint AS priority,
        coalesce(c.run_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS run_at, coalesce(c.attempt, 0)::int AS attempt,
        coalesce(c.max_attempts, 0)::int AS max_attempts, coalesce(c.fence, 0)::bigint AS fence, coalesce(c.partition_key, '')::text AS partition_key,
        coalesce(c.generation, 0)::bigint AS generation, coalesce(c.created_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS created_at,
+       coalesce(c.claimed_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS claimed_at,
        coalesce(c.last_error, '')::text AS last_error, coalesce(c.payload, 'null'::json)::json AS payload
 FROM (SELECT count(*) AS rows FROM ended) AS e
 LEFT JOIN claimed AS c ON true;

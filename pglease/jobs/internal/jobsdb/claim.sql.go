@@ -13,17 +13,19 @@ import (
 const claim = `-- name: Claim :many
 WITH due AS MATERIALIZED (
     SELECT h.id
-    FROM (VALUES (2::smallint), (1::smallint), (0::smallint), (-1::smallint), (-2::smallint)) AS p(priority)
+    FROM (VALUES (2::smallint, ($3::timestamptz[])[1]), (1::smallint, ($3::timestamptz[])[2]),
+                 (0::smallint, ($3::timestamptz[])[3]), (-1::smallint, ($3::timestamptz[])[4]),
+                 (-2::smallint, ($3::timestamptz[])[5])) AS p(priority, since)
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
-        WHERE j.queue = $3::text AND j.state = 'ready' AND j.priority = p.priority
-          AND j.run_at <= (SELECT clock_timestamp())
+        WHERE j.queue = $4::text AND j.state = 'ready' AND j.priority = p.priority
+          AND j.run_at >= p.since AND j.run_at <= (SELECT clock_timestamp())
         ORDER BY j.run_at, j.id
-        LIMIT $4::int
+        LIMIT $5::int
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ) AS h
-    LIMIT $4::int
+    LIMIT $5::int
 )
 UPDATE /*schema.*/job AS j
 SET state      = 'running',
@@ -35,12 +37,13 @@ SET state      = 'running',
     unique_key = CASE WHEN NOT j.unique_waits THEN j.unique_key END
 WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d))
 RETURNING j.id, j.priority::smallint AS priority, j.run_at, j.attempt, j.max_attempts, j.fence, coalesce(j.partition_key, '')::text AS partition_key,
-          j.generation, j.created_at, coalesce(j.last_error, '')::text AS last_error, j.payload
+          j.generation, j.created_at, j.claimed_at::timestamptz AS claimed_at, coalesce(j.last_error, '')::text AS last_error, j.payload
 `
 
 type ClaimParams struct {
 	WorkerID string
 	TTL      time.Duration
+	Since    []time.Time
 	Queue    string
 	MaxJobs  int32
 }
@@ -55,6 +58,7 @@ type ClaimRow struct {
 	PartitionKey string
 	Generation   int64
 	CreatedAt    time.Time
+	ClaimedAt    time.Time
 	LastError    string
 	Payload      []byte
 }
@@ -64,13 +68,16 @@ type ClaimRow struct {
 //
 // The rows are locked and counted in a CTE that is materialised: a subquery in the WHERE of the
 // UPDATE may be run once for each row by a nested loop, and then takes more than its LIMIT. Each
-// priority is looked up by itself, so that jobs of the future are never walked over. The array of
+// priority is looked up by itself, so that jobs of the future are never walked over, and from a
+// time to run on, so that what was claimed just before, and is in the index until the next vacuum,
+// is not walked over either. The array of
 // ids, and no other condition, makes the UPDATE go by primary key whatever the planner believes of
 // the LIMIT: with the state beside it, it was seen to go by the index of that state, and walk.
 func (q *Queries) Claim(ctx context.Context, db DBTX, arg ClaimParams) ([]ClaimRow, error) {
 	rows, err := db.Query(ctx, claim,
 		arg.WorkerID,
 		arg.TTL,
+		arg.Since,
 		arg.Queue,
 		arg.MaxJobs,
 	)
@@ -91,6 +98,7 @@ func (q *Queries) Claim(ctx context.Context, db DBTX, arg ClaimParams) ([]ClaimR
 			&i.PartitionKey,
 			&i.Generation,
 			&i.CreatedAt,
+			&i.ClaimedAt,
 			&i.LastError,
 			&i.Payload,
 		); err != nil {
@@ -158,33 +166,36 @@ WITH ended AS (
     RETURNING j.id
 ), due AS MATERIALIZED (
     SELECT h.id
-    FROM (VALUES (2::smallint), (1::smallint), (0::smallint), (-1::smallint), (-2::smallint)) AS p(priority)
+    FROM (VALUES (2::smallint, ($3::timestamptz[])[1]), (1::smallint, ($3::timestamptz[])[2]),
+                 (0::smallint, ($3::timestamptz[])[3]), (-1::smallint, ($3::timestamptz[])[4]),
+                 (-2::smallint, ($3::timestamptz[])[5])) AS p(priority, since)
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
-        WHERE j.queue = $3::text AND j.state = 'ready' AND j.priority = p.priority
-          AND j.run_at <= (SELECT clock_timestamp())
+        WHERE j.queue = $4::text AND j.state = 'ready' AND j.priority = p.priority
+          AND j.run_at >= p.since AND j.run_at <= (SELECT clock_timestamp())
         ORDER BY j.run_at, j.id
-        LIMIT $4::int
+        LIMIT $5::int
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ) AS h
-    LIMIT $4::int
+    LIMIT $5::int
 ), claimed AS (
     UPDATE /*schema.*/job AS j
     SET state      = 'running',
         attempt    = j.attempt + 1,
         fence      = greatest(j.fence + 1, (SELECT f.floor FROM /*schema.*/job_fence_floor AS f)),
-        worker_id  = $5::text,
+        worker_id  = $6::text,
         claimed_at = clock_timestamp(),
-        expires_at = clock_timestamp() + $6::interval,
+        expires_at = clock_timestamp() + $7::interval,
         unique_key = CASE WHEN NOT j.unique_waits THEN j.unique_key END
     WHERE j.id = ANY(ARRAY(SELECT d.id FROM due AS d))
-    RETURNING j.id, j.priority, j.run_at, j.attempt, j.max_attempts, j.fence, j.partition_key, j.generation, j.created_at, j.last_error, j.payload
+    RETURNING j.id, j.priority, j.run_at, j.attempt, j.max_attempts, j.fence, j.partition_key, j.generation, j.created_at, j.claimed_at, j.last_error, j.payload
 )
 SELECT (e.rows > 0)::boolean AS ended, coalesce(c.id, 0)::bigint AS id, coalesce(c.priority, 0)::smallint AS priority,
        coalesce(c.run_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS run_at, coalesce(c.attempt, 0)::int AS attempt,
        coalesce(c.max_attempts, 0)::int AS max_attempts, coalesce(c.fence, 0)::bigint AS fence, coalesce(c.partition_key, '')::text AS partition_key,
        coalesce(c.generation, 0)::bigint AS generation, coalesce(c.created_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS created_at,
+       coalesce(c.claimed_at, timestamptz '1970-01-01 00:00:00+00')::timestamptz AS claimed_at,
        coalesce(c.last_error, '')::text AS last_error, coalesce(c.payload, 'null'::json)::json AS payload
 FROM (SELECT count(*) AS rows FROM ended) AS e
 LEFT JOIN claimed AS c ON true
@@ -193,6 +204,7 @@ LEFT JOIN claimed AS c ON true
 type CompleteAndClaimParams struct {
 	ID       int64
 	Fence    int64
+	Since    []time.Time
 	Queue    string
 	MaxJobs  int32
 	WorkerID string
@@ -210,6 +222,7 @@ type CompleteAndClaimRow struct {
 	PartitionKey string
 	Generation   int64
 	CreatedAt    time.Time
+	ClaimedAt    time.Time
 	LastError    string
 	Payload      []byte
 }
@@ -221,6 +234,7 @@ func (q *Queries) CompleteAndClaim(ctx context.Context, db DBTX, arg CompleteAnd
 	rows, err := db.Query(ctx, completeAndClaim,
 		arg.ID,
 		arg.Fence,
+		arg.Since,
 		arg.Queue,
 		arg.MaxJobs,
 		arg.WorkerID,
@@ -244,6 +258,7 @@ func (q *Queries) CompleteAndClaim(ctx context.Context, db DBTX, arg CompleteAnd
 			&i.PartitionKey,
 			&i.Generation,
 			&i.CreatedAt,
+			&i.ClaimedAt,
 			&i.LastError,
 			&i.Payload,
 		); err != nil {
