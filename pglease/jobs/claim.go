@@ -145,7 +145,7 @@ func (c *Client) claim(ctx context.Context, queue string, n int) (_ []*Claim, wh
 	err = c.alone(ctx, func(db jobsdb.DBTX) (err error) {
 		sent = time.Now()
 		rows, err = c.queries.Claim(ctx, db, jobsdb.ClaimParams{
-			Queue: queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL, Since: l.since[:],
+			Queue: queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL, Froms: l.since[:],
 		})
 		return err
 	})
@@ -170,7 +170,7 @@ func (c *Client) completeAndClaim(ctx context.Context, claim *Claim, n int) (exc
 	err := c.alone(ctx, func(db jobsdb.DBTX) (err error) {
 		sent = time.Now()
 		rows, err = c.queries.CompleteAndClaim(ctx, db, jobsdb.CompleteAndClaimParams{
-			ID: claim.ID, Fence: claim.token.Fence(), Queue: claim.Queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL, Since: l.since[:],
+			ID: claim.ID, Fence: claim.token.Fence(), Queue: claim.Queue, MaxJobs: int32(n), WorkerID: c.config.Owner, TTL: c.config.TTL, Froms: l.since[:],
 		})
 		return err
 	})

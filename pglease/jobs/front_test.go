@@ -66,7 +66,7 @@ func TestClaimsDoNotWalkOverWhatWasClaimed(t *testing.T) {
 	walked := func(from []time.Time) int {
 		t.Helper()
 		plan := b.explain("force_generic_plan", func(q *jobsdb.Queries, db jobsdb.DBTX) error {
-			_, err := q.Claim(t.Context(), db, jobsdb.ClaimParams{Queue: queue, MaxJobs: 1, WorkerID: "w", TTL: time.Minute, Since: from})
+			_, err := q.Claim(t.Context(), db, jobsdb.ClaimParams{Queue: queue, MaxJobs: 1, WorkerID: "w", TTL: time.Minute, Froms: from})
 			return err
 		})
 		return buffers(t, plan)

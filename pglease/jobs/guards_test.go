@@ -88,7 +88,7 @@ func TestGuards(t *testing.T) {
 		ids, fences := []int64{pair[0]}, []int64{pair[1]}
 		_, one := q.CompleteOne(t.Context(), db, jobsdb.CompleteOneParams{ID: pair[0], Fence: pair[1]})
 		_, fail := q.Fail(t.Context(), db, jobsdb.FailParams{ID: pair[0], Fence: pair[1]})
-		rows, both := q.CompleteAndClaim(t.Context(), db, jobsdb.CompleteAndClaimParams{ID: pair[0], Fence: pair[1], Queue: queue, MaxJobs: 1, Since: beginning})
+		rows, both := q.CompleteAndClaim(t.Context(), db, jobsdb.CompleteAndClaimParams{ID: pair[0], Fence: pair[1], Queue: queue, MaxJobs: 1, Froms: beginning})
 		if both != nil || len(rows) != 1 || rows[0].Ended || rows[0].ID != 0 {
 			t.Errorf("%s: complete and claim %+v, %v", name, rows, both)
 		}

@@ -34,8 +34,8 @@ func InSchema(name string) OnceOption { return func(o *onceOptions) { o.schema =
 //	INSERT INTO job_once (key) VALUES ('charge/4711') ON CONFLICT DO NOTHING;
 //	-- one row: run it, UPDATE job_once SET result = ...; none: SELECT result FROM job_once
 //
-// fn gets a savepoint of the transaction. When it returns an error, what it did in there is undone
-// and the key is as new; the caller's transaction goes on. What fn does outside the database is
+// fn gets a savepoint of the transaction. When it returns an error, or panics, what it did in there is
+// undone and the key is as new, also where ctx has ended; the caller's transaction goes on. What fn does outside the database is
 // done again if the commit does not happen: give the key along, so that the other side can tell.
 //
 // Above READ COMMITTED, a rival that has just committed ends the transaction with a serialization
@@ -70,30 +70,55 @@ func Once[T any](ctx context.Context, tx pgx.Tx, key string, fn func(context.Con
 	return result, false, wrap("once", key, 0, errRivals)
 }
 
-// first runs fn under the reserved key. A failing fn gives the key back.
+// first runs fn under the reserved key. When fn fails, or does not return at all, what it did is
+// undone and the key given back, also where ctx has ended: the caller's transaction may go on.
 func first[T any](ctx context.Context, tx pgx.Tx, s *schema.Schema, key string, fn func(context.Context, pgx.Tx) (T, error)) (result T, err error) {
-	err = pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
-		if result, err = fn(ctx, savepoint); err != nil {
-			return err
+	savepoint, err := tx.Begin(ctx)
+	done := false
+	defer func() {
+		if done {
+			return
 		}
-		text, err := json.Marshal(result)
-		if err != nil {
-			return err
+		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		if savepoint != nil {
+			err = errors.Join(err, savepoint.Rollback(undoing))
 		}
-		if len(text) > MaxPayloadSize {
-			return fmt.Errorf("result: %w", invalid("it has %d bytes, the limit is %d", len(text), MaxPayloadSize))
-		}
-		if err := checkJSON(text); err != nil {
-			return fmt.Errorf("result: %w", err)
-		}
-		_, err = jobsdb.New().EndOnce(ctx, s.On(savepoint), jobsdb.EndOnceParams{Key: key, Result: string(text)})
-		return err
-	})
+		err = errors.Join(err, jobsdb.New().ForgetOnce(undoing, s.On(tx), key))
+	}()
 	if err != nil {
-		var zero T
-		return zero, errors.Join(err, jobsdb.New().ForgetOnce(context.WithoutCancel(ctx), s.On(tx), key))
+		return result, err
 	}
-	return result, nil
+	value, err := fn(ctx, savepoint)
+	if err == nil {
+		err = keep(ctx, s.On(savepoint), key, value)
+	}
+	if err != nil {
+		return result, err
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	if err = savepoint.Commit(ending); err != nil {
+		return result, err
+	}
+	done = true
+	return value, nil
+}
+
+// keep puts the result beside the key.
+func keep(ctx context.Context, db jobsdb.DBTX, key string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if len(text) > MaxPayloadSize {
+		return fmt.Errorf("result: %w", invalid("it has %d bytes, the limit is %d", len(text), MaxPayloadSize))
+	}
+	if err := checkJSON(text); err != nil {
+		return fmt.Errorf("result: %w", err)
+	}
+	_, err = jobsdb.New().EndOnce(ctx, db, jobsdb.EndOnceParams{Key: key, Result: string(text)})
+	return err
 }
 
 // again reads the first call's result.

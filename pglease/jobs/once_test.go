@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -104,6 +105,48 @@ func TestOnceIsAllOrNothing(t *testing.T) {
 	}
 	if n := value[int](b, "SELECT count(*) FROM pglease.job_once"); n != 1 {
 		t.Errorf("%d keys", n)
+	}
+}
+
+// What fn did is undone however it ends: by an error after its context, a panic, or the end of its
+// goroutine. The caller's transaction goes on, and commits nothing of it.
+func TestOnceUndoesWhatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.exec("CREATE TABLE charges (n int)")
+	for name, end := range map[string]func(cancel context.CancelFunc){
+		"a context that ends": func(cancel context.CancelFunc) { cancel() },
+		"a panic":             func(context.CancelFunc) { panic("kaput") },
+		"Goexit":              func(context.CancelFunc) { runtime.Goexit() },
+	} {
+		err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				defer func() { _ = recover() }()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				_, _, err := jobs.Once(ctx, tx, name, func(ctx context.Context, tx pgx.Tx) (charge, error) {
+					_, err := chargeNumber(1)(ctx, tx)
+					end(cancel)
+					return charge{}, errors.Join(err, ctx.Err())
+				})
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}()
+			<-ended
+			return nil
+		})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := value[int](b, "SELECT count(*) FROM charges"); n != 0 {
+			t.Errorf("%s: %d charges", name, n)
+		}
+		if got, repeated, err := once(b, name, func(context.Context, pgx.Tx) (charge, error) { return charge{Number: 2}, nil }); err != nil || repeated || got.Number != 2 {
+			t.Errorf("%s: then %v, %v, %v", name, got, repeated, err)
+		}
 	}
 }
 

@@ -61,19 +61,19 @@ func statements(claims []*jobs.Claim, parked int64) map[string]func(*jobsdb.Quer
 	e := func(_ any, err error) error { return err }
 	return map[string]func(*jobsdb.Queries, jobsdb.DBTX) error{
 		"claim one": func(q *jobsdb.Queries, db jobsdb.DBTX) error {
-			return e(q.Claim(ctx, db, jobsdb.ClaimParams{Queue: queue, MaxJobs: 1, WorkerID: "w", TTL: time.Minute, Since: beginning}))
+			return e(q.Claim(ctx, db, jobsdb.ClaimParams{Queue: queue, MaxJobs: 1, WorkerID: "w", TTL: time.Minute, Froms: beginning}))
 		},
 		"claim many": func(q *jobsdb.Queries, db jobsdb.DBTX) error {
-			return e(q.Claim(ctx, db, jobsdb.ClaimParams{Queue: queue, MaxJobs: 100, WorkerID: "w", TTL: time.Minute, Since: beginning}))
+			return e(q.Claim(ctx, db, jobsdb.ClaimParams{Queue: queue, MaxJobs: 100, WorkerID: "w", TTL: time.Minute, Froms: beginning}))
 		},
 		"claim none": func(q *jobsdb.Queries, db jobsdb.DBTX) error {
-			return e(q.Claim(ctx, db, jobsdb.ClaimParams{Queue: "empty", MaxJobs: 100, WorkerID: "w", TTL: time.Minute, Since: beginning}))
+			return e(q.Claim(ctx, db, jobsdb.ClaimParams{Queue: "empty", MaxJobs: 100, WorkerID: "w", TTL: time.Minute, Froms: beginning}))
 		},
 		"complete one": func(q *jobsdb.Queries, db jobsdb.DBTX) error {
 			return e(q.CompleteOne(ctx, db, jobsdb.CompleteOneParams{ID: ids[0], Fence: fences[0]}))
 		},
 		"complete and claim": func(q *jobsdb.Queries, db jobsdb.DBTX) error {
-			return e(q.CompleteAndClaim(ctx, db, jobsdb.CompleteAndClaimParams{ID: ids[0], Fence: fences[0], Queue: queue, MaxJobs: 1, WorkerID: "w", TTL: time.Minute, Since: beginning}))
+			return e(q.CompleteAndClaim(ctx, db, jobsdb.CompleteAndClaimParams{ID: ids[0], Fence: fences[0], Queue: queue, MaxJobs: 1, WorkerID: "w", TTL: time.Minute, Froms: beginning}))
 		},
 		"complete many": func(q *jobsdb.Queries, db jobsdb.DBTX) error {
 			return e(q.Complete(ctx, db, jobsdb.CompleteParams{Ids: ids, Fences: fences}))

@@ -11,9 +11,9 @@
 -- the LIMIT: with the state beside it, it was seen to go by the index of that state, and walk.
 WITH due AS MATERIALIZED (
     SELECT h.id
-    FROM (VALUES (2::smallint, (sqlc.arg(since)::timestamptz[])[1]), (1::smallint, (sqlc.arg(since)::timestamptz[])[2]),
-                 (0::smallint, (sqlc.arg(since)::timestamptz[])[3]), (-1::smallint, (sqlc.arg(since)::timestamptz[])[4]),
-                 (-2::smallint, (sqlc.arg(since)::timestamptz[])[5])) AS p(priority, since)
+    FROM (VALUES (2::smallint, (sqlc.arg(froms)::timestamptz[])[1]), (1::smallint, (sqlc.arg(froms)::timestamptz[])[2]),
+                 (0::smallint, (sqlc.arg(froms)::timestamptz[])[3]), (-1::smallint, (sqlc.arg(froms)::timestamptz[])[4]),
+                 (-2::smallint, (sqlc.arg(froms)::timestamptz[])[5])) AS p(priority, since)
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
@@ -51,9 +51,9 @@ WITH ended AS (
     RETURNING j.id
 ), due AS MATERIALIZED (
     SELECT h.id
-    FROM (VALUES (2::smallint, (sqlc.arg(since)::timestamptz[])[1]), (1::smallint, (sqlc.arg(since)::timestamptz[])[2]),
-                 (0::smallint, (sqlc.arg(since)::timestamptz[])[3]), (-1::smallint, (sqlc.arg(since)::timestamptz[])[4]),
-                 (-2::smallint, (sqlc.arg(since)::timestamptz[])[5])) AS p(priority, since)
+    FROM (VALUES (2::smallint, (sqlc.arg(froms)::timestamptz[])[1]), (1::smallint, (sqlc.arg(froms)::timestamptz[])[2]),
+                 (0::smallint, (sqlc.arg(froms)::timestamptz[])[3]), (-1::smallint, (sqlc.arg(froms)::timestamptz[])[4]),
+                 (-2::smallint, (sqlc.arg(froms)::timestamptz[])[5])) AS p(priority, since)
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
@@ -87,14 +87,19 @@ LEFT JOIN claimed AS c ON true;
 
 -- name: Extend :many
 -- Extend gives running claims their time again. It locks by id and skips rows that somebody has
--- locked. A claim without a row in the answer is over, or its row was locked: ClaimStates tells.
+-- locked. Each row is looked up by itself: a join was seen to walk over all that runs. A claim without a row in the answer is over, or its row was locked: ClaimStates tells.
 WITH mine AS MATERIALIZED (
-    SELECT j.id
-    FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(fences)::bigint[])) AS d(id, fence)
-    JOIN /*schema.*/job AS j ON j.id = d.id AND j.fence = d.fence
-    WHERE j.state = 'running'
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j SKIP LOCKED
+    SELECT h.id
+    FROM (SELECT u.id, u.fence
+          FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(fences)::bigint[])) AS u(id, fence)
+          ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id
+        FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        LIMIT 1
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET expires_at = greatest(j.expires_at, clock_timestamp() + sqlc.arg(ttl)::interval)

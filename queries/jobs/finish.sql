@@ -10,15 +10,20 @@ WHERE j.id = sqlc.arg(id)::bigint AND j.fence = sqlc.arg(fence)::bigint AND j.st
 RETURNING j.id;
 
 -- name: Complete :many
--- Complete is CompleteOne for many claims; rows are locked by id, so that two who complete never
--- wait in a circle. A claim without a row in the answer is over.
+-- Complete is CompleteOne for many claims; rows are looked up and locked one by one, by id, so that
+-- two who complete never wait in a circle. A claim without a row in the answer is over.
 WITH mine AS MATERIALIZED (
-    SELECT j.id
-    FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(fences)::bigint[])) AS d(id, fence)
-    JOIN /*schema.*/job AS j ON j.id = d.id AND j.fence = d.fence
-    WHERE j.state = 'running'
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j
+    SELECT h.id
+    FROM (SELECT u.id, u.fence
+          FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(fences)::bigint[])) AS u(id, fence)
+          ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id
+        FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        LIMIT 1
+        FOR NO KEY UPDATE OF j
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state       = 'done',
@@ -51,12 +56,17 @@ RETURNING j.state::text AS state;
 -- after the delay, or at their old time to run where it is zero. A claim without a row in the
 -- answer is over.
 WITH mine AS MATERIALIZED (
-    SELECT j.id
-    FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(fences)::bigint[])) AS d(id, fence)
-    JOIN /*schema.*/job AS j ON j.id = d.id AND j.fence = d.fence
-    WHERE j.state = 'running'
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j
+    SELECT h.id
+    FROM (SELECT u.id, u.fence
+          FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(fences)::bigint[])) AS u(id, fence)
+          ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id
+        FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        LIMIT 1
+        FOR NO KEY UPDATE OF j
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state      = 'ready',

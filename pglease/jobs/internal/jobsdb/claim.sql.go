@@ -43,7 +43,7 @@ RETURNING j.id, j.priority::smallint AS priority, j.run_at, j.attempt, j.max_att
 type ClaimParams struct {
 	WorkerID string
 	TTL      time.Duration
-	Since    []time.Time
+	Froms    []time.Time
 	Queue    string
 	MaxJobs  int32
 }
@@ -77,7 +77,7 @@ func (q *Queries) Claim(ctx context.Context, db DBTX, arg ClaimParams) ([]ClaimR
 	rows, err := db.Query(ctx, claim,
 		arg.WorkerID,
 		arg.TTL,
-		arg.Since,
+		arg.Froms,
 		arg.Queue,
 		arg.MaxJobs,
 	)
@@ -204,7 +204,7 @@ LEFT JOIN claimed AS c ON true
 type CompleteAndClaimParams struct {
 	ID       int64
 	Fence    int64
-	Since    []time.Time
+	Froms    []time.Time
 	Queue    string
 	MaxJobs  int32
 	WorkerID string
@@ -234,7 +234,7 @@ func (q *Queries) CompleteAndClaim(ctx context.Context, db DBTX, arg CompleteAnd
 	rows, err := db.Query(ctx, completeAndClaim,
 		arg.ID,
 		arg.Fence,
-		arg.Since,
+		arg.Froms,
 		arg.Queue,
 		arg.MaxJobs,
 		arg.WorkerID,
@@ -274,12 +274,17 @@ func (q *Queries) CompleteAndClaim(ctx context.Context, db DBTX, arg CompleteAnd
 
 const extend = `-- name: Extend :many
 WITH mine AS MATERIALIZED (
-    SELECT j.id
-    FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[])) AS d(id, fence)
-    JOIN /*schema.*/job AS j ON j.id = d.id AND j.fence = d.fence
-    WHERE j.state = 'running'
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j SKIP LOCKED
+    SELECT h.id
+    FROM (SELECT u.id, u.fence
+          FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[])) AS u(id, fence)
+          ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id
+        FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        LIMIT 1
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET expires_at = greatest(j.expires_at, clock_timestamp() + $1::interval)
@@ -300,7 +305,7 @@ type ExtendRow struct {
 }
 
 // Extend gives running claims their time again. It locks by id and skips rows that somebody has
-// locked. A claim without a row in the answer is over, or its row was locked: ClaimStates tells.
+// locked. Each row is looked up by itself: a join was seen to walk over all that runs. A claim without a row in the answer is over, or its row was locked: ClaimStates tells.
 func (q *Queries) Extend(ctx context.Context, db DBTX, arg ExtendParams) ([]ExtendRow, error) {
 	rows, err := db.Query(ctx, extend, arg.TTL, arg.Ids, arg.Fences)
 	if err != nil {

@@ -13,12 +13,17 @@ import (
 
 const complete = `-- name: Complete :many
 WITH mine AS MATERIALIZED (
-    SELECT j.id
-    FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[])) AS d(id, fence)
-    JOIN /*schema.*/job AS j ON j.id = d.id AND j.fence = d.fence
-    WHERE j.state = 'running'
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j
+    SELECT h.id
+    FROM (SELECT u.id, u.fence
+          FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[])) AS u(id, fence)
+          ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id
+        FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        LIMIT 1
+        FOR NO KEY UPDATE OF j
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state       = 'done',
@@ -39,8 +44,8 @@ type CompleteRow struct {
 	Fence int64
 }
 
-// Complete is CompleteOne for many claims; rows are locked by id, so that two who complete never
-// wait in a circle. A claim without a row in the answer is over.
+// Complete is CompleteOne for many claims; rows are looked up and locked one by one, by id, so that
+// two who complete never wait in a circle. A claim without a row in the answer is over.
 func (q *Queries) Complete(ctx context.Context, db DBTX, arg CompleteParams) ([]CompleteRow, error) {
 	rows, err := db.Query(ctx, complete, arg.Ids, arg.Fences)
 	if err != nil {
@@ -127,12 +132,17 @@ func (q *Queries) Fail(ctx context.Context, db DBTX, arg FailParams) (string, er
 
 const putBack = `-- name: PutBack :many
 WITH mine AS MATERIALIZED (
-    SELECT j.id
-    FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[])) AS d(id, fence)
-    JOIN /*schema.*/job AS j ON j.id = d.id AND j.fence = d.fence
-    WHERE j.state = 'running'
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j
+    SELECT h.id
+    FROM (SELECT u.id, u.fence
+          FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[])) AS u(id, fence)
+          ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id
+        FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        LIMIT 1
+        FOR NO KEY UPDATE OF j
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state      = 'ready',
