@@ -50,12 +50,10 @@ func TestSagaSurvivesKills(t *testing.T) {
 	b := setUpOn(t, poolOf(t, url, 4, nil))
 	b.exec(journalTable)
 	b.exec("CREATE TABLE death (n int PRIMARY KEY)")
-	id := b.enqueue(jobs.Job{Partition: "journey/7"})[0]
+	// On a busy machine claims of so short a time are cut off often, and those attempts count.
+	id := b.enqueue(jobs.Job{Partition: "journey/7", MaxAttempts: 10_000})[0]
 	for range 3 {
-		p := startWorker(t, url, 300*time.Millisecond)
-		if err := p.cmd.Wait(); err == nil {
-			t.Fatal("the worker lives")
-		}
+		startWorker(t, url, 300*time.Millisecond).died(b, id)
 	}
 	startWorker(t, url, 300*time.Millisecond)
 	if info := b.eventually(id, jobs.Done); info.Attempt < 4 {
