@@ -30,6 +30,7 @@ var samples = map[string]string{
 	"MaxJobs":    "10",
 	"Result":     "{}",
 	"Since":      "2100-01-01",
+	"Froms":      "{2000-01-01,2000-01-01,2000-01-01,2000-01-01,2000-01-01}",
 }
 
 // byType are values for the other parameters.
