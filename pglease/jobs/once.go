@@ -98,7 +98,7 @@ func first[T any](ctx context.Context, tx pgx.Tx, s *schema.Schema, key string, 
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
-	if err = savepoint.Commit(ending); err != nil {
+	if err := savepoint.Commit(ending); err != nil {
 		return result, err
 	}
 	done = true

@@ -130,8 +130,6 @@ func (p *process) died(b bench, job int64) {
 		}
 	case <-time.After(time.Minute):
 		info, err := b.Job(b.tb.Context(), job)
-		_ = p.cmd.Process.Kill()
-		<-exited
 		b.tb.Fatalf("the worker lives; the job is %+v, %v", info, err)
 	}
 }
