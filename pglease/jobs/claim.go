@@ -65,7 +65,7 @@ func (c *Claim) trust(until time.Time) {
 //
 // While a queue is busy, a job that another process makes ready with a time to run before that of
 // jobs that were claimed already may wait for 50 ms more; no claim begins its search before them
-// each time.
+// each time. Where a long transaction keeps the vacuum away, it is ten times as long as that search.
 //
 // The attempt counts from here, so a job that kills its worker each time is parked in the end.
 //
@@ -150,6 +150,7 @@ func (c *Client) claim(ctx context.Context, queue string, n int) (_ []*Claim, wh
 		return err
 	})
 	if err != nil {
+		c.fronts.failed(l)
 		return nil, false, err
 	}
 	c.fronts.found(l, n, rows)
@@ -175,6 +176,7 @@ func (c *Client) completeAndClaim(ctx context.Context, claim *Claim, n int) (exc
 		return err
 	})
 	if err != nil {
+		c.fronts.failed(l)
 		return exchanged{}, err
 	}
 	got := exchanged{whole: l.whole}

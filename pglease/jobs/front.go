@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	// lookBack is how long claims may begin at the front instead of at the beginning.
-	lookBack = 50 * time.Millisecond
+	// lookBack is how long claims may begin at the front instead of at the beginning; longer where a
+	// look from the beginning takes long, so that no more than one lookShare of the time goes there.
+	lookBack  = 50 * time.Millisecond
+	lookShare = 10
 
 	priorities = MaxPriority - MinPriority + 1
 
@@ -19,8 +21,9 @@ const (
 
 // fronts tells where in the index of ready jobs the next claim begins. Whatever was claimed stays in
 // that index until the next vacuum, right where the next claim looks: with a thousand claims a
-// second that is soon more work than the claim itself. So a claim begins where the one before it
-// found its first jobs, for lookBack at most. What lies before that, because its transaction was
+// second that is soon more work than the claim itself, and while a long transaction keeps the vacuum
+// away it only grows. So a claim begins where the one before it found its first jobs, for lookBack
+// at most. What lies before that, because its transaction was
 // open when it was passed, or another held its row and gave it up, is found by the next claim that
 // begins at the beginning; one that found too little is followed by such a one at once.
 //
@@ -32,7 +35,8 @@ type fronts struct {
 }
 
 type front struct {
-	looked time.Time // when a claim last began at the beginning
+	looked time.Time     // when a claim last began at the beginning
+	holds  time.Duration // until the next one does
 	since  [priorities]time.Time
 }
 
@@ -49,14 +53,14 @@ func (f *fronts) look(queue string) look {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	known, ok := f.of[queue]
-	if ok && now.Sub(known.looked) <= lookBack {
+	if ok && now.Sub(known.looked) <= known.holds {
 		return look{front: known, queue: queue, forgotten: f.forgotten}
 	}
-	if ok { // one of many at once is enough
-		known.looked = now
+	if ok { // one at a time is enough; the others go on at the front
+		known.looked, known.holds = now, requestTimeout
 		f.of[queue] = known
 	}
-	return look{front: front{looked: now}, queue: queue, whole: true, forgotten: f.forgotten}
+	return look{front: front{looked: now, holds: lookBack}, queue: queue, whole: true, forgotten: f.forgotten}
 }
 
 // found moves the front to where a look for n jobs found them.
@@ -64,15 +68,21 @@ func (f *fronts) found(l look, n int, rows []jobsdb.ClaimRow) {
 	if len(rows) >= n {
 		l.advance(rows)
 	}
+	if l.whole {
+		l.holds = max(lookBack, lookShare*time.Since(l.looked))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if known := f.of[l.queue]; known.looked.After(l.looked) {
-		l.looked = known.looked
-	}
+	known, ok := f.of[l.queue]
 	switch {
 	case l.forgotten != f.forgotten:
 	case len(rows) < n:
 		delete(f.of, l.queue)
+	case !l.whole:
+		if ok {
+			known.since = l.since
+			f.of[l.queue] = known
+		}
 	case f.of == nil, len(f.of) >= maxFronts:
 		f.of = map[string]front{l.queue: l.front}
 	default:
@@ -98,6 +108,13 @@ func (f *front) advance(rows []jobsdb.ClaimRow) {
 			f.since[i] = at
 		}
 	}
+}
+
+// failed makes the next claim of a queue begin at the beginning: nobody knows how far this look came.
+func (f *fronts) failed(l look) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.of, l.queue)
 }
 
 // forget makes the next claim of each queue begin at the beginning.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,8 +19,15 @@ import (
 
 // since remembers where the last statement that claims began.
 type since struct {
-	mu   sync.Mutex
-	last []time.Time
+	mu    sync.Mutex
+	last  []time.Time
+	whole func() // called for each that begins at the beginning
+}
+
+func (s *since) wholes(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.whole = f
 }
 
 func (s *since) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
@@ -27,7 +35,11 @@ func (s *since) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.Trac
 		if from, ok := arg.([]time.Time); ok && len(from) == len(beginning) {
 			s.mu.Lock()
 			s.last = slices.Clone(from)
+			whole := s.whole
 			s.mu.Unlock()
+			if whole != nil && slices.Equal(from, beginning) {
+				whole()
+			}
 		}
 	}
 	return ctx
@@ -103,6 +115,53 @@ func TestAJobBeforeTheFrontIsFound(t *testing.T) {
 		if n == 19_000 {
 			t.Fatal("it was passed for ever")
 		}
+	}
+}
+
+// Looking from the beginning takes a tenth of the time at most, however long it takes, and one of many
+// workers does it.
+func TestALongLookIsRare(t *testing.T) {
+	t.Parallel()
+	b, tracer := setUpTraced(t)
+	b.exec(`INSERT INTO pglease.job (queue, state, max_attempts, payload) SELECT $1, 'ready', 3, '{}' FROM generate_series(1, 20000)`, queue)
+	for b.one(); tracer.beginning(); {
+		b.one()
+	}
+	// From now on the first look from the beginning takes as long as the test wants.
+	looking, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var wholes atomic.Int64
+	tracer.wholes(func() {
+		if wholes.Add(1) == 1 {
+			close(looking)
+			<-goOn
+		}
+	})
+	go func() {
+		defer close(ended)
+		for wholes.Load() == 0 {
+			if _, err := b.Claim(t.Context(), queue, 1); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	<-looking
+	began := time.Now()
+	claimsFor := func(d time.Duration) {
+		t.Helper()
+		for until := time.Now().Add(d); time.Now().Before(until); {
+			b.one()
+		}
+	}
+	claimsFor(300 * time.Millisecond)
+	if n := wholes.Load(); n != 1 && time.Since(began) < 5*time.Second {
+		t.Errorf("%d began at the beginning while one did", n)
+	}
+	close(goOn)
+	<-ended
+	claimsFor(300 * time.Millisecond)
+	if n := wholes.Load(); n != 1 && time.Since(began) < 2*time.Second {
+		t.Errorf("%d began at the beginning, after one that took 300 ms", n)
 	}
 }
 
