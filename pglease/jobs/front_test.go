@@ -32,14 +32,16 @@ func (s *since) wholes(f func()) {
 
 func (s *since) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
 	for _, arg := range query.Args {
-		if from, ok := arg.([]time.Time); ok && len(from) == len(beginning) {
-			s.mu.Lock()
-			s.last = slices.Clone(from)
-			whole := s.whole
-			s.mu.Unlock()
-			if whole != nil && slices.Equal(from, beginning) {
-				whole()
-			}
+		from, ok := arg.([]time.Time)
+		if !ok || len(from) != len(beginning) {
+			continue
+		}
+		s.mu.Lock()
+		s.last = slices.Clone(from)
+		whole := s.whole
+		s.mu.Unlock()
+		if whole != nil && slices.Equal(from, beginning) {
+			whole()
 		}
 	}
 	return ctx
