@@ -51,7 +51,8 @@ type Event struct {
 // An Observer is told of a worker's events, one at a time and in order, on a goroutine of their
 // own. It cannot hold up a job, nor change what becomes of it: when it falls more than 4,096 events
 // behind, events are dropped, and the next one tells how many. Run waits at its end until it has
-// been told of all, but not for longer than Config.StopTimeout.
+// been told of all, but not for longer than Config.StopTimeout. A panic in it is not caught, and ends
+// the process.
 type Observer interface {
 	Observe(Event)
 }
