@@ -66,7 +66,8 @@
 // That only one process works on a job: one that was paused may not know yet that it is over.
 // Effects elsewhere may happen more than once, unless the other side checks the token or knows an
 // idempotency key. Order between jobs without a partition key: they are begun by priority and time
-// to run, and end as they end. Fairness between queues: each has workers of its own.
+// to run, but for one that another process made ready late while the queue was busy (see Claim), and
+// end as they end. Fairness between queues: each has workers of its own.
 //
 // # Partitions
 //
