@@ -64,14 +64,16 @@
 //	holder                     database                           next in line
 //	Release -----------------> ends the tenure, records it,
 //	                           grants to the next: fence 43
-//	        <----------------- answer, with whom to tell
-//	ring ---------------------------------------------------------> reads its grant, and holds it
+//	        <----------------- committed ------ ring -------------> holds it
 //
 // Joining and releasing both hold the resource's row, and the row counts who waits: a release that
-// comes after a join cannot miss it. The ring is only a hint. It is a notification on the waiting
-// client's own channel, sent after the commit, and only when somebody waits; where it is lost or
-// cannot be had, the waiter looks by itself. A holder that dies is replaced when its lease ends: the
-// first in line watches that moment.
+// comes after a join cannot miss it. The ring is a notification on the waiting client's own channel,
+// sent after the commit, in the same round trip, and only when somebody waits. It has the new fence,
+// and proves by a hash of the lease's id, which the waiter drew and told nobody but the database, that
+// it was granted; the waiter trusts that lease from the moment when it last knew that it was not
+// served yet. A ring without the proof, and one of a database that waits for a synchronous standby, only
+// makes it look; where the ring is lost or cannot be had, it looks by itself. A holder that dies is
+// replaced when its lease ends: the first in line watches that moment.
 //
 // # What happens at each failure
 //
