@@ -1,0 +1,60 @@
+package authority_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pglease/pglease/pglease/internal/authority"
+)
+
+// waits puts a request of a client that lives into line, and returns the id of the lease that it will get.
+func (b bench) waits(resource string, request byte, client authority.ID) (lease authority.ID) {
+	b.Helper()
+	lease = authority.ID{0: request, 15: 1}
+	answer, err := b.Join(b.Context(), authority.JoinRequest{
+		Request: authority.Request{Resource: resource, ID: authority.ID{0: request}, Owner: "next", TTL: ttl},
+		Client:  client, Lease: lease, MaxWaiting: 10,
+	})
+	if err != nil || answer.Outcome != authority.Joined {
+		b.Fatal(answer, err)
+	}
+	if err := b.Beat(b.Context(), client, 0, time.Minute); err != nil {
+		b.Fatal(err)
+	}
+	return lease
+}
+
+// TestAReleaseRingsBehindItsCommit: the waiter hears of its lease without having asked, and who rings
+// is told that it was. A client's own waiters are not rung.
+func TestAReleaseRingsBehindItsCommit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	client := authority.ID{0: 1}
+	ears, err := b.Listen(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ears.Close(t.Context())
+	held := b.granted("r", 2)
+	b.waits("r", 3, client)
+	own := b.waits("r", 4, client)
+	_, next, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: held, Client: client})
+	if err != nil || next.Rung || next.Token.IsZero() {
+		t.Fatalf("to a waiter of its own: %+v, %v", next, err)
+	}
+	_, next, err = b.Release(t.Context(), authority.ReleaseRequest{Lease: next.Token, Client: authority.ID{0: 9}})
+	if err != nil || !next.Rung || next.Token.LeaseID() != own {
+		t.Fatalf("to a waiter of another: %+v, %v", next, err)
+	}
+	ring, err := ears.Next(t.Context())
+	if err != nil || ring != authority.RingOf(next) || ring.Fence != next.Token.Fence() || ring.Proof != authority.Prove(own) {
+		t.Errorf("heard %+v, %v; was told of %+v", ring, err, next)
+	}
+	// The next ring is one that the caller sends: nothing was sent for the first release, and nothing twice.
+	if err := b.Ring(t.Context(), client, authority.Ring{Ticket: 99}); err != nil {
+		t.Fatal(err)
+	}
+	if ring, err := ears.Next(t.Context()); err != nil || ring != (authority.Ring{Ticket: 99}) {
+		t.Errorf("heard %+v, %v", ring, err)
+	}
+}
