@@ -4,22 +4,25 @@ package failover_test
 
 import (
 	"context"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglease/pglease/internal/postgres"
+	"github.com/pglease/pglease/internal/torture/failover/crew"
 	"github.com/pglease/pglease/internal/torture/failover/servers"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
 // TestLossyFailovers: replication is asynchronous. The primary is killed with commits that it has
-// confirmed and not sent, and the standby takes over. Every client carries on. The report is elsewhere,
-// and has seen the fences that were lost.
+// confirmed and not sent, and the standby takes over. Every client carries on. The reports are elsewhere,
+// and have seen the fences that were lost.
 //
-//	   clients                          primary            standby               report
-//	1  own the report in turn           grants             follows               accepts
+//	   clients                          primary            standby               reports
+//	1  own reports in turn              grants             follows               accepts
 //	2                                   is cut off
 //	3  go on                            grants 20 more     has none of them      accepts all of them
 //	4                                   SIGKILL            promoted
@@ -47,28 +50,22 @@ func TestLossyFailovers(t *testing.T) {
 func loseGrants(t *testing.T, standby postgres.Options) {
 	t.Helper()
 	pair := servers.NewPairWith(t, postgres.Options{Durable: true}, standby)
-	c := hire(t, pair.URL, pgleasetest.URL(t, migrations.Report))
-	c.more(t, 10)
+	c := crew.Hire(t, pair.URL, pgleasetest.URL(t, migrations.Report))
+	c.More(t, 10)
 	pair.Replicated(t)
 	pair.CutOff(t)
-	c.more(t, 20)
+	c.More(t, 20)
 	pair.Fail(t)
-	c.more(t, 20)
-	c.dismiss()
+	c.More(t, 20)
+	c.Dismiss()
 
-	wantOrder(t, c.grants)
-	c.wantSound(t)
-	lost := 0
-	there := known(t, pair.Standby.URL())
-	for _, g := range c.grants {
-		if !there[g.token.LeaseID().String()] {
-			lost++
-		}
-	}
+	c.WantOrder(t)
+	c.WantSound(t)
+	lost := len(c.Lost(t, pair.Standby.URL()))
 	if lost < 10 {
 		t.Errorf("%d grants were lost: the failover was to lose them", lost)
 	}
-	t.Logf("%d grants, %d of them lost; %d versions", len(c.grants), lost, len(c.versions))
+	t.Logf("%d lost of %s", lost, c.Summary())
 	pair.Stop(t)
 }
 
@@ -80,21 +77,16 @@ func TestSynchronousFailovers(t *testing.T) {
 	for range repeats(t) {
 		pair := servers.NewPairWith(t, postgres.Options{Durable: true}, postgres.Options{Durable: true})
 		synchronous(t, pair)
-		c := hire(t, pair.URL, pair.URL)
-		c.more(t, 20)
+		c := crew.Hire(t, pair.URL, pair.URL)
+		c.More(t, 20)
 		pair.Fail(t)
-		c.more(t, 20)
-		c.dismiss()
+		c.More(t, 20)
+		c.Dismiss()
 
-		wantOrder(t, c.grants)
-		c.wantSound(t)
-		there := known(t, pair.Standby.URL())
-		for _, g := range c.grants {
-			if !there[g.token.LeaseID().String()] {
-				t.Errorf("%v was granted, and the new primary does not know of it", g.token)
-			}
-		}
-		t.Logf("%d grants, none of them lost; %d versions", len(c.grants), len(c.versions))
+		c.WantOrder(t)
+		c.WantSound(t)
+		c.WantKnown(t, pair.Standby.URL())
+		t.Logf("none lost of %s", c.Summary())
 		pair.Stop(t)
 	}
 }
@@ -120,4 +112,17 @@ func synchronous(t *testing.T, pair *servers.Pair) {
 	for state := ""; state != "sync"; {
 		state = servers.Value[string](t, pair.Primary.URL(), "SELECT coalesce(min(sync_state), '') FROM pg_stat_replication")
 	}
+}
+
+// repeats is how often something is repeated: twice, or PGLEASE_REPEAT times.
+func repeats(t *testing.T) int {
+	t.Helper()
+	n := 2
+	if text := os.Getenv("PGLEASE_REPEAT"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglease/pglease/internal/postgres"
+	"github.com/pglease/pglease/internal/torture/failover/crew"
 	"github.com/pglease/pglease/internal/torture/failover/servers"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease"
@@ -21,6 +22,8 @@ import (
 	"github.com/pglease/pglease/pglease/pgleasetest"
 	"github.com/pglease/pglease/reportstore"
 )
+
+const report = "report/2026-07"
 
 // own has one owner after another publish, and returns the last one's token.
 func own(t *testing.T, client *pglease.Client, store *reportstore.Store, times int) (last fence.Token) {
@@ -129,7 +132,7 @@ func TestSnapshotRestored(t *testing.T) {
 	shell(t, "rm", "-r", server.DataDir())
 	shell(t, "mv", snapshot, server.DataDir())
 	restart(t, server)
-	if known(t, server.URL())[last.LeaseID().String()] {
+	if crew.Known(t, server.URL())[last.LeaseID().String()] {
 		t.Error("the last grant is there: nothing was restored")
 	}
 	wantOrderKept(t, server.URL(), store, last)
@@ -175,7 +178,7 @@ END`, archive), server.DataDir())
 	for servers.Value[bool](t, server.URL(), "SELECT pg_is_in_recovery()") {
 		time.Sleep(5 * time.Millisecond)
 	}
-	there := known(t, server.URL())
+	there := crew.Known(t, server.URL())
 	if !there[first.LeaseID().String()] || there[last.LeaseID().String()] {
 		t.Errorf("restored to the wrong point: %v, %v of %d", first, last, len(there))
 	}
