@@ -64,13 +64,13 @@ func (c *Companion) Log() string {
 // Ended is closed when the program has ended.
 func (c *Companion) Ended() <-chan struct{} { return c.process.ended }
 
-// Kill ends the program and waits for it.
+// Kill ends the program, and what it started in its process group, and waits for the program.
 func (c *Companion) Kill() error {
 	if c.process == nil || !c.process.running() {
 		return nil
 	}
 	pid := c.process.cmd.Process.Pid
-	if err := signal(pid, killed); err != nil && c.process.running() {
+	if err := signal(-pid, killed); err != nil && c.process.running() {
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
 	<-c.process.ended

@@ -187,6 +187,15 @@ func (c *Crew) Grants() []Grant {
 	return slices.Clone(c.grants)
 }
 
+// Generation is that of the greatest fence that a client was told of. A failover raises it.
+func (c *Crew) Generation() (generation int64) {
+	const clock = 41 // bits of a fence that tell the time
+	for _, g := range c.Grants() {
+		generation = max(generation, g.Token.Fence()>>clock)
+	}
+	return generation
+}
+
 // Told is how many versions have been published.
 func (c *Crew) Told() int {
 	c.mu.Lock()

@@ -155,7 +155,13 @@ func Caught(tb testing.TB, primary, standby *postgres.Server) {
 // the receiver would not do, since what was sent lies in the kernel's buffers.
 func (p *Pair) CutOff(tb testing.TB) {
 	tb.Helper()
-	sender := Value[int](tb, p.Primary.URL(), "SELECT coalesce(min(pid), 0) FROM pg_stat_replication WHERE state = 'streaming'")
+	CutOff(tb, p.Primary.URL())
+}
+
+// CutOff does so to the standby of the primary at the URL.
+func CutOff(tb testing.TB, primary string) {
+	tb.Helper()
+	sender := Value[int](tb, primary, "SELECT coalesce(min(pid), 0) FROM pg_stat_replication WHERE state = 'streaming'")
 	if sender < 2 { // 0 would stop our own process group
 		tb.Fatal("nobody sends to the standby")
 	}

@@ -1,0 +1,11 @@
+//go:build linux
+
+package patroni_test
+
+import (
+	"testing"
+
+	"github.com/pglease/pglease/pglease/pgleasetest"
+)
+
+func TestMain(m *testing.M) { pgleasetest.Main(m) }
