@@ -117,7 +117,7 @@ func (l *leg) hire(n int) error {
 		Name: name, Seed: l.Seed + uint64(l.started), //nolint:gosec // a small number
 		Authority: through(l.servers.authorityURL(), authority.Address()), Resource: through(l.servers.resourceURL(), resource.Address()),
 		Files: filepath.Join(l.dir, "files"), History: path, Resources: l.resources,
-		TTL: l.TTL, Sessions: l.Sessions, Careless: l.Careless, Hold: l.Hold, Stores: l.Planted.Stores, Again: l.Again, Planted: l.Planted.Worker,
+		TTL: l.TTL, Sessions: l.Sessions, Careless: l.Careless, Hold: l.Hold, Stores: l.Planted.Stores, Planted: l.Planted.Worker,
 	}, authority, resource)
 	if err != nil {
 		return errors.Join(err, authority.Close(), resource.Close())

@@ -29,10 +29,6 @@ type Options struct {
 	Crashes time.Duration // the mean time between faults of servers; default 4 s
 	Only    []string      // the kinds of faults to make; default all
 
-	// Again has workers repeat also those calls that wait in line, under the same request, where their
-	// outcome is not known.
-	Again bool
-
 	// Worker returns the command of a worker process, whose input is to reach worker.Main.
 	Worker func() *exec.Cmd
 

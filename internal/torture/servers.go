@@ -35,6 +35,7 @@ type Servers struct {
 	mu       sync.Mutex // held by whoever changes the authority
 	primary  *postgres.Server
 	standby  *postgres.Server
+	failed   int // to make a standby, so often in a row
 	days     int // the authority's clock is off by so many
 	greatest int // the most that it was off by
 	snapshot string
@@ -98,26 +99,26 @@ func (s *Servers) Stop() error {
 	return err
 }
 
-// follow makes a standby, where there is none.
+// follow makes a standby, where there is none and it can. A primary may still be on its way up again, and
+// a clock that is set by days looks to it like a copy that was silent for as long: then there is none until
+// the next one is wanted. That it never can is an error.
 func (s *Servers) follow(ctx context.Context) error {
 	if s.standby != nil {
 		return nil
 	}
 	standby, err := s.primary.Standby(ctx, s.options())
-	for try := 1; err != nil && try < copies && ctx.Err() == nil; try++ {
-		<-time.After(time.Second)
-		standby, err = s.primary.Standby(ctx, s.options())
-	}
 	if err != nil {
-		return err
+		if s.failed++; s.failed < copies && ctx.Err() == nil {
+			return nil
+		}
+		return fmt.Errorf("no standby can be made, %d times in a row: %w", s.failed, err)
 	}
-	s.standby = standby
+	s.standby, s.failed = standby, 0
 	return s.writeClock(standby)
 }
 
-// copies is how often a standby is tried, a second apart. A primary may still be on its way up again; and
-// a clock that is set by days looks to it like a copy that was silent for as long.
-const copies = 30
+// copies is how often in a row a standby may fail to be made.
+const copies = 10
 
 // crash kills the authority and starts it again on what it had committed. The data directory is kept
 // as it is in between, for restore.
@@ -201,7 +202,7 @@ func (s *Servers) restore(ctx context.Context, while time.Duration) error {
 func (s *Servers) failover(ctx context.Context, cutOff time.Duration) (done bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.follow(ctx); err != nil {
+	if err := s.follow(ctx); err != nil || s.standby == nil {
 		return false, err
 	}
 	from := time.Now()

@@ -13,15 +13,17 @@ import (
 	"github.com/pglease/pglease/internal/torture/mutant"
 )
 
-// TestSoak runs a few seconds under all faults: nothing is found.
+// TestSoak runs a few seconds under all faults: nothing is found, though callers repeat what they do not
+// know the outcome of, a place in line too.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	length := 20 * time.Second
 	if testing.Short() {
 		length = 5 * time.Second
 	}
+	dir := t.TempDir()
 	report, err := torture.Run(t.Context(), torture.Options{
-		For: length, Leg: length / 2, Seed: 20260701, Crashes: 2 * time.Second, Worker: again, Dir: t.TempDir(), Log: t.Output(),
+		For: length, Leg: length / 2, Seed: 20260701, Crashes: 2 * time.Second, Worker: again, Dir: dir, Log: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -33,6 +35,39 @@ func TestSoak(t *testing.T) {
 	if report.Legs != 2 || report.Grants == 0 || report.Accepted == 0 || report.FaultCount == 0 || report.Calls["release ok"] == 0 {
 		t.Errorf("too little happened to prove anything: %+v", report)
 	}
+	for _, call := range []string{history.Acquire, history.TryAcquire} {
+		n := repeated(t, dir, call)
+		if n == 0 {
+			t.Errorf("no %s was made again", call)
+		}
+		t.Logf("%s was made again %d times", call, n)
+	}
+}
+
+// repeated counts the calls of a kind that workers made again under the same request.
+func repeated(t *testing.T, dir, call string) (again int) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "leg*", "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, path := range paths {
+		calls, err := history.ReadCalls(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range calls {
+			if c.Call != call || c.Request == "" {
+				continue
+			}
+			if seen[c.Request] {
+				again++
+			}
+			seen[c.Request] = true
+		}
+	}
+	return again
 }
 
 // TestPlantedBugsAreFound: each bug, by each checker that is for it, within two minutes.

@@ -21,7 +21,6 @@ type Order struct {
 	Careless  float64       // the share of leases whose loss is not minded
 	Hold      time.Duration // the mean length of a unit of work
 	Stores    []string      // the kinds of resources to publish to; none for all
-	Again     bool          // repeat also the calls that wait, where their outcome is not known
 	Planted   string        // a bug of the worker's own, see the constants
 }
 

@@ -49,8 +49,11 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// acquire tries, or waits in line. A call that names its request is repeated where its outcome is
-// not known.
+// tries is how often at most a call is made under one request.
+const tries = 4
+
+// acquire tries, or waits in line. Where the outcome of a call that names its request is not known, most
+// callers make it again, as the library says they may; some give up.
 func (s *session) acquire(ctx context.Context, resource string) *pglease.Lease {
 	c := history.Call{Call: history.Acquire, Resource: resource}
 	if s.chance(0.5) {
@@ -62,7 +65,7 @@ func (s *session) acquire(ctx context.Context, resource string) *pglease.Lease {
 		c.Request = id.String()
 		options = append(options, pglease.WithRequestID(id))
 	}
-	for range 4 {
+	for range tries {
 		var lease *pglease.Lease
 		var over bool // the request was granted, and is over or was given up
 		done := s.record.call(c, func(c *history.Call) {
@@ -80,8 +83,8 @@ func (s *session) acquire(ctx context.Context, resource string) *pglease.Lease {
 		if done.Outcome != history.Unknown || over || s.stopping() {
 			return nil
 		}
-		if c.Call == history.Acquire && !s.order.Again {
-			return nil
+		if s.chance(0.2) {
+			return nil // and nobody asks what became of it
 		}
 		pause(ctx, s.upTo(s.order.TTL/4))
 	}

@@ -49,7 +49,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	dir := flags.String("dir", "", "where to put the histories; default: a temporary directory, which is kept after a violation")
 	plant := flags.String("plant", "", "run with this bug planted, to see it found")
 	only := flags.String("only", "", "the kinds of faults to make, separated by commas; default: all")
-	repeat := flags.Bool("again", false, "have workers repeat calls that wait, where their outcome is not known")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -63,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		kinds = strings.Split(*only, ",")
 	}
 	report, err := soak(ctx, *dir, torture.Options{
-		For: *length, Leg: *leg, Seed: *seed, Planted: planted, Only: kinds, Again: *repeat, Log: stderr, Worker: again,
+		For: *length, Leg: *leg, Seed: *seed, Planted: planted, Only: kinds, Log: stderr, Worker: again,
 	})
 	if err != nil {
 		fmt.Fprintln(stderr, "soak:", err)
