@@ -108,7 +108,8 @@ func (s *Servers) follow(ctx context.Context) error {
 	}
 	standby, err := s.primary.Standby(ctx, s.options())
 	if err != nil {
-		if s.failed++; s.failed < copies && ctx.Err() == nil {
+		s.failed++
+		if s.failed < copies && ctx.Err() == nil {
 			return nil
 		}
 		return fmt.Errorf("no standby can be made, %d times in a row: %w", s.failed, err)

@@ -3,15 +3,12 @@
 package failover_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pglease/pglease/internal/postgres"
 	"github.com/pglease/pglease/internal/torture/failover/crew"
@@ -197,77 +194,4 @@ func archiveDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
-}
-
-// TestMovedToAnotherCluster: the data is taken to a new server, as a dump does. There the timeline starts
-// again, and the system identifier is another. Until the installation is adopted, fences can repeat.
-//
-//	   old server, on timeline 2       new server                            report
-//	1  grants up to f                                                        accepts f
-//	2  the tables are dumped
-//	3  grants up to g                                                        accepts g
-//	4                                  the dump is loaded
-//	5                                  would grant f + 1, which is below g
-//	6                                  is adopted
-//	7                                  grants h > g                          accepts h, refuses g
-func TestMovedToAnotherCluster(t *testing.T) {
-	t.Parallel()
-	pair := servers.NewPair(t)
-	pair.Fail(t)
-	old := pair.Standby
-	store := newStore(t)
-	own(t, newClient(t, old.URL()), store, 2)
-	moved := servers.Own(t, postgres.Options{Fresh: true})
-	dump(t, old.URL(), moved.URL())
-	last := own(t, newClient(t, old.URL()), store, 5)
-
-	floor := servers.Value[int64](t, moved.URL(), "SELECT greatest(max(fence) + 1, (SELECT floor FROM pglease.fence_floor)) FROM pglease.resource_lease")
-	if floor > last.Fence() {
-		t.Errorf("without being adopted it would grant %d after %d: the test shows nothing", floor, last.Fence())
-	}
-	pool := servers.Pool(t, moved.URL())
-	m, err := migrations.New("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if adopted, err := m.Adopt(t.Context(), pool); err != nil || !adopted {
-		t.Fatalf("adopted: %v, %v", adopted, err)
-	}
-	wantOrderKept(t, moved.URL(), store, last)
-}
-
-// dump copies the rows of the leases' tables, those of the new server's own installation replaced.
-func dump(t *testing.T, from, to string) {
-	t.Helper()
-	source, target := connect(t, from), connect(t, to)
-	if _, err := target.Exec(t.Context(), "SET session_replication_role = replica"); err != nil {
-		t.Fatal(err)
-	}
-	for _, table := range []string{"installation", "resource_lease", "lease_history"} {
-		if _, err := target.Exec(t.Context(), "DELETE FROM pglease."+table); err != nil {
-			t.Fatal(err)
-		}
-		copyTable(t, source, target, "pglease."+table)
-	}
-}
-
-func copyTable(t *testing.T, source, target *pgx.Conn, table string) {
-	t.Helper()
-	var rows bytes.Buffer
-	if _, err := source.PgConn().CopyTo(t.Context(), &rows, "COPY "+table+" TO STDOUT"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := target.PgConn().CopyFrom(t.Context(), &rows, "COPY "+table+" FROM STDIN"); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return conn
 }

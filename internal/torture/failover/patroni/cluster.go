@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,26 +60,22 @@ func find() (found programs, err error) {
 	if found.etcd, err = exec.LookPath("etcd"); err != nil {
 		errs = append(errs, errors.New("no etcd found"))
 	}
-	// Patroni copies with pg_basebackup, which not every build of the server brings.
-	places, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pg_basebackup")
-	if len(places) == 0 {
-		errs = append(errs, errors.New("no pg_basebackup found"))
-	} else {
-		found.postgres = filepath.Dir(slices.MaxFunc(places, func(a, b string) int { return major(a) - major(b) }))
-	}
 	if len(errs) > 0 {
-		return found, fmt.Errorf("%s; on Debian: apt-get install patroni etcd-server postgresql", oneLine(errs))
+		errs = append(errs, errors.New("on Debian: apt-get install patroni etcd-server"))
 	}
-	return found, nil
+	server, err := servers.FindInstalled() // Patroni copies and rewinds by programs that other builds lack
+	if err != nil {
+		errs = append(errs, err)
+	}
+	found.postgres = server.Dir
+	return found, oneLine(errs)
 }
 
-func major(path string) int {
-	n, _ := strconv.Atoi(strings.Split(path, "/")[4])
-	return n
-}
-
-func oneLine(errs []error) string {
-	return strings.ReplaceAll(errors.Join(errs...).Error(), "\n", ", ")
+func oneLine(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return errors.New(strings.ReplaceAll(errors.Join(errs...).Error(), "\n", "; "))
 }
 
 // Start runs a cluster beside a server that was started, in directories below that one's own, until the
