@@ -121,6 +121,18 @@ func TestALineInOrderIsNotBlamed(t *testing.T) {
 	line().wants(t)
 }
 
+// TestARepeatedRequestKeepsItsPlace: A did not learn that it was in line, and asked again when B was.
+func TestARepeatedRequestKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	s := line()
+	again := &s.Calls[2]
+	again.Request, again.Invoked, again.Joined = "request of A", at(400), at(420)
+	s.wants(t, "queue") // had it not asked before
+	first := s.call(history.Acquire, 0, "", history.Unknown, 200, 0)
+	first.Request, first.Returned = "request of A", at(350)
+	s.wants(t)
+}
+
 func TestBadLines(t *testing.T) {
 	t.Parallel()
 	t.Run("a later ticket first", func(t *testing.T) {

@@ -56,24 +56,41 @@ func waitedFor(h *history.History) map[string][]waited {
 func comingOrder(h *history.History) (found []Violation) {
 	tenures := byLease(h)
 	granted := grantsOf(h)
+	came := firstAsked(h)
 	for resource, waiters := range waitedFor(h) {
 		byJoin := slices.SortedFunc(slices.Values(waiters), func(a, b waited) int { return a.call.Joined.Compare(b.call.Joined) })
-		byCall := slices.SortedFunc(slices.Values(granted[resource]), func(a, b history.Call) int { return a.Invoked.Compare(b.Invoked) })
+		byCall := slices.SortedFunc(slices.Values(granted[resource]), func(a, b history.Call) int { return came(a).Compare(came(b)) })
 		var last waited // of those in line before the call, the one that was served last
 		next := 0
 		for _, c := range byCall {
-			for ; next < len(byJoin) && byJoin[next].call.Joined.Before(c.Invoked); next++ {
+			for ; next < len(byJoin) && byJoin[next].call.Joined.Before(came(c)); next++ {
 				if byJoin[next].tenure.Fence > last.tenure.Fence {
 					last = byJoin[next]
 				}
 			}
 			t, there := tenures[c.Lease]
-			if there && t.Fence < last.tenure.Fence && h.True(t.Acquired).After(c.Invoked) {
+			if there && t.Fence < last.tenure.Fence && h.True(t.Acquired).After(came(c)) {
 				found = append(found, violation(resource, "one that came later was served first", last.call, last.tenure, c, t))
 			}
 		}
 	}
 	return found
+}
+
+// firstAsked tells when a call's request was first made: made again, it has the place that it had.
+func firstAsked(h *history.History) func(history.Call) time.Time {
+	first := map[string]time.Time{}
+	for _, c := range h.Calls {
+		if known, there := first[c.Request]; c.Request != "" && isAcquire(c) && (!there || c.Invoked.Before(known)) {
+			first[c.Request] = c.Invoked
+		}
+	}
+	return func(c history.Call) time.Time {
+		if at, there := first[c.Request]; there {
+			return at
+		}
+		return c.Invoked
+	}
 }
 
 // handedOver: a release that finds somebody in line grants to them in its own commit; the resource is

@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -89,7 +88,8 @@ func Start(tb testing.TB, beside *postgres.Server, synchronous bool) *Cluster {
 	c := &Cluster{Synchronous: synchronous, programs: found, password: strconv.FormatUint(rand.Uint64(), 36)}
 	network := fmt.Sprintf("127.%d.%d.", 1+rand.N(254), rand.N(256)) // nobody else's ports are here
 	c.startEtcd(tb, beside, network+"1")
-	guard(tb, filepath.Dir(beside.DataDir()))
+	// Patroni ends with us, by the kernel's hand. The servers that it has started are no children of ours.
+	servers.Guard(tb, filepath.Dir(beside.DataDir()), `pkill -KILL -f -- "-D $PLACE/"`)
 	var hosts []string
 	for i, name := range []string{"a", "b"} {
 		m := c.newMember(tb, beside, name, network+strconv.Itoa(2+i))
@@ -141,24 +141,6 @@ func address(tb testing.TB, host string) string {
 		tb.Fatal(err)
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port))
-}
-
-// guard starts a shell that outlives us and then ends what is left of the servers below the directory.
-// Patroni ends with us, by the kernel's hand. The servers that it has started are no children of ours, and
-// would run on.
-func guard(tb testing.TB, dir string) {
-	tb.Helper()
-	r, w, err := os.Pipe() // closed by the kernel when we die, which is all that the shell waits for
-	if err != nil {
-		tb.Fatal(err)
-	}
-	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), "sh", "-c", `cat; pkill -KILL -f -- "-D $PLACE/"; :`)
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "PLACE=" + dir}
-	cmd.Stdin = r
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = errors.Join(w.Close(), cmd.Wait(), r.Close()) })
 }
 
 // showLog prints what a program wrote, where the test failed.
