@@ -31,19 +31,17 @@ func TestLossyFailovers(t *testing.T) {
 	t.Parallel()
 	t.Run("clocks agree", func(t *testing.T) {
 		t.Parallel()
-		for range repeats(t) {
-			loseGrants(t, postgres.Options{Durable: true})
-		}
+		repeat(t, func(t *testing.T) { loseGrants(t, postgres.Options{Durable: true}) })
 	})
 	// Here the timeline alone keeps the order. The lease that the standby knows as current lasts as much longer.
 	t.Run("the standby's clock is ten seconds behind", func(t *testing.T) {
 		t.Parallel()
 		library := servers.Faketime(t)
-		for range repeats(t) {
+		repeat(t, func(t *testing.T) {
 			loseGrants(t, postgres.Options{Durable: true, Env: []string{
 				"LD_PRELOAD=" + library, "FAKETIME=-10s", "FAKETIME_DONT_FAKE_MONOTONIC=1",
 			}})
-		}
+		})
 	})
 }
 
@@ -66,7 +64,6 @@ func loseGrants(t *testing.T, standby postgres.Options) {
 		t.Errorf("%d grants were lost: the failover was to lose them", lost)
 	}
 	t.Logf("%d lost of %s", lost, c.Summary())
-	pair.Stop(t)
 }
 
 // TestSynchronousFailovers: each commit waits for the standby. The primary is killed in full work. What a
@@ -74,7 +71,7 @@ func loseGrants(t *testing.T, standby postgres.Options) {
 // same database.
 func TestSynchronousFailovers(t *testing.T) {
 	t.Parallel()
-	for range repeats(t) {
+	repeat(t, func(t *testing.T) {
 		pair := servers.NewPairWith(t, postgres.Options{Durable: true}, postgres.Options{Durable: true})
 		synchronous(t, pair)
 		c := crew.Hire(t, pair.URL, pair.URL)
@@ -87,8 +84,7 @@ func TestSynchronousFailovers(t *testing.T) {
 		c.WantSound(t)
 		c.WantKnown(t, pair.Standby.URL())
 		t.Logf("none lost of %s", c.Summary())
-		pair.Stop(t)
-	}
+	})
 }
 
 // synchronous has commits of the primary wait for the standby, and returns when they do.
@@ -114,8 +110,8 @@ func synchronous(t *testing.T, pair *servers.Pair) {
 	}
 }
 
-// repeats is how often something is repeated: twice, or PGLEASE_REPEAT times.
-func repeats(t *testing.T) int {
+// repeat does something twice, or PGLEASE_REPEAT times, each time with what it needs of its own.
+func repeat(t *testing.T, do func(*testing.T)) {
 	t.Helper()
 	n := 2
 	if text := os.Getenv("PGLEASE_REPEAT"); text != "" {
@@ -124,5 +120,7 @@ func repeats(t *testing.T) int {
 			t.Fatal(err)
 		}
 	}
-	return n
+	for i := range n {
+		t.Run(strconv.Itoa(i+1), do) //nolint:paralleltest // one after the other
+	}
 }

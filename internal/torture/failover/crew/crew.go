@@ -65,7 +65,6 @@ func HireWith(tb testing.TB, leasesURL, reportsURL string, config pglease.Config
 	tb.Helper()
 	ctx, stop := context.WithCancel(tb.Context())
 	c := &Crew{stop: stop, errs: map[string]int{}}
-	tb.Cleanup(c.Dismiss)
 	for i := range 4 {
 		config.Owner = fmt.Sprint("client ", i)
 		client, err := pglease.New(ctx, servers.Pool(tb, leasesURL), config)
@@ -80,6 +79,7 @@ func HireWith(tb testing.TB, leasesURL, reportsURL string, config pglease.Config
 		m := &member{crew: c, client: client, store: store, had: map[string]fence.Token{}}
 		c.joined.Go(func() { m.work(ctx, i) })
 	}
+	tb.Cleanup(c.Dismiss) // before the pools close
 	return c
 }
 
