@@ -141,7 +141,7 @@ func (c *Client) attempt(ctx context.Context, r *request) (authority.Answer, err
 // resolve ends a request whose outcome is unknown, and gives r another id for a next try.
 func (c *Client) resolve(ctx context.Context, r *request, err error) error {
 	if r.named {
-		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		return fmt.Errorf("%w: %w", ErrUnknownOutcome, openError{err})
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RequestTimeout)
 	defer cancel()

@@ -134,6 +134,19 @@ func (e *HeldError) Error() string {
 // Is matches ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
+// An openError is why the outcome of a request is not known. Whatever was seen of a holder does not match
+// any more: the request itself may be the holder by now.
+type openError struct{ err error }
+
+func (e openError) Error() string { return e.err.Error() }
+
+func (e openError) Is(target error) bool { return target != ErrHeld && errors.Is(e.err, target) }
+
+func (e openError) As(target any) bool {
+	_, held := target.(**HeldError)
+	return !held && errors.As(e.err, target)
+}
+
 // A LostError matches ErrLost and its Cause.
 type LostError struct {
 	Cause  error  // ErrExpired, ErrUnreachable, ErrTakenOver, ErrBroken, ErrMaxHold, ErrReleased or ErrClosed

@@ -49,6 +49,26 @@ func TestANamedWaitThatEndsAsItIsServedGetsItsLease_U5(t *testing.T) {
 	release(t, first.lease)
 }
 
+// TestAnUnknownOutcomeIsNotHeld: the reply to a join was lost. When the wait is cut short, another has the
+// resource, and the request may have a place: what is not known is not called held.
+func TestAnUnknownOutcomeIsNotHeld(t *testing.T) {
+	t.Parallel()
+	events := newJournal()
+	waiter, faults, pool := faulty(t, pglease.Config{Observer: events})
+	acquire(t, newClient(t, pool, pglease.Config{}), "r")
+	lost := faults.LoseNextReply(statement("Join"))
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := waitFor(ctx, waiter, "r", pglease.WithRequestID(pglease.NewRequestID()))
+	<-lost.Done()
+	events.await(t, pglease.EventWaiting, 1)
+	cancel()
+	err := (<-waiting).err
+	var held *pglease.HeldError
+	if !errors.Is(err, pglease.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) || errors.Is(err, pglease.ErrHeld) || errors.As(err, &held) {
+		t.Errorf("Acquire: %v", err)
+	}
+}
+
 // TestAnOpenTryIsNotForgotten: the reply to a join was lost, and the next one found no row. When the
 // wait ends, nobody can say that nothing is left of the request.
 func TestAnOpenTryIsNotForgotten(t *testing.T) {
