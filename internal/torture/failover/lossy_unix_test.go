@@ -121,6 +121,6 @@ func repeat(t *testing.T, do func(*testing.T)) {
 		}
 	}
 	for i := range n {
-		t.Run(strconv.Itoa(i+1), do) //nolint:paralleltest // one after the other
+		t.Run(strconv.Itoa(i+1), do)
 	}
 }
