@@ -164,3 +164,21 @@ func TestAStepOfTheClockIsNotBlamed(t *testing.T) {
 	s.Tenures[2].Acquired = at(340) // before B had ended, by the true time
 	s.wants(t, "overlap")
 }
+
+// B's lease had expired by the clock that was set back by a day then. The grant after it was asked for before
+// that, and made when the server got to it.
+func TestAGrantUnderWayAtAStepIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	const day = 24 * 60 * 60 * 1000
+	s := newStory()
+	s.Steps = append(s.Steps, history.Step{At: at(100), Days: 1})
+	s.tenure(2, "B", day+300, day+1300, "expired")
+	s.call(history.Acquire, 2, "B", history.OK, 295, 305)
+	s.Steps = append(s.Steps, history.Step{At: at(1400)})
+	s.tenure(3, "C", 3500, 3600, "released")
+	s.call(history.Acquire, 3, "C", history.OK, 1350, 3510)
+	s.call(history.Release, 3, "C", history.OK, 3595, 3605)
+	s.wants(t)
+	s.Calls[1].Invoked = at(1450) // when B's had a day to go
+	s.wants(t, "overlap")
+}
