@@ -10,6 +10,7 @@
 //	proxy     the network that lies
 //	worker    the process under test
 //	mutant    the bugs that are planted to see them found
+//	failover  failovers, restores and moves, one at a time; and a cluster of Patroni's
 //	(here)    the databases, the faults, the legs of a run, the report
 //	cmd/soak  the command
 //
@@ -24,6 +25,7 @@
 //	202    10m              59805    2954     19     6637  0
 //	404    3m               28794     876     18     3108  1, see below
 //	505    10m             100011    3047     18    10042  0
+//	909    10m             60104    1730     19    11999  0, on a machine with ten times the load that it can bear
 //	606    30s               7455     147     16      156  2 of a checker that did not know that others clear away what the dead were handed
 //
 // # What it has found
@@ -32,10 +34,13 @@
 // though a try of it whose answer was lost had a place in line, and was granted (seed 404, checker
 // truth: "an acquire was refused, and its request has a lease").
 //
-// With --again, by which workers repeat such calls when their outcome is not known, as the library
-// says they may: the repeated call got a lease whose release, sent by the first one as it gave up, was
-// still on its way and ended it (seed 5 of an early version, checker truth: "a lease was released
-// before its holder did so").
+// When workers repeat such calls where their outcome is not known, as the library says they may: the
+// repeated call got a lease whose release, sent by the first one as it gave up, was still on its way and
+// ended it (seed 5 of an early version, checker truth: "a lease was released before its holder did so").
+//
+// A named call that waits, with a try whose answer was lost, matched ErrHeld beside ErrUnknownOutcome when
+// it was cut short, though it had a place in line and was served (seed 707, checker truth: "an acquire was
+// refused, and its request has a lease").
 //
 // A lease that an operator breaks is recorded as ended before a write that a guarded transaction
 // still commits under it (checker guard; it now takes that the next owner waits for that transaction).
