@@ -115,7 +115,7 @@ func smallDisk(t *testing.T, server *postgres.Server) string {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		servers.Needs(t, fmt.Sprintf("no small disk: mount: %v; it takes root", err))
 	}
-	servers.Guard(t, dir, `umount -l "$PLACE"`)
+	servers.Guard(t, dir, `umount -l "$PLACE" && rmdir "$PLACE"`)
 	return dir
 }
 
