@@ -21,6 +21,7 @@ type Order struct {
 	Careless  float64       // the share of leases whose loss is not minded
 	Hold      time.Duration // the mean length of a unit of work
 	Stores    []string      // the kinds of resources to publish to; none for all
+	Patience  time.Duration // how long to try to reach the authority at the start; default 45 s
 	Planted   string        // a bug of the worker's own, see the constants
 }
 

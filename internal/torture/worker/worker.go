@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,8 +18,12 @@ import (
 	"github.com/pglease/pglease/reportstore"
 )
 
-// connectTime bounds the first steps of a process, which may meet a database that is down.
-const connectTime = 20 * time.Second
+// connectTime, where the order says nothing else, bounds the first steps of a process, which may meet a
+// database that is down. It is shorter than what a process gets to end in when it is told to.
+const connectTime = 45 * time.Second
+
+// errUnreached: the database could not be reached in all that time.
+var errUnreached = errors.New("the authority was not reached")
 
 // A process is one worker.
 type process struct {
@@ -52,6 +57,9 @@ func Main(stdin io.Reader, stderr io.Writer) int {
 
 func run(ctx context.Context, order Order, in *json.Decoder) error {
 	p, err := start(ctx, order)
+	if errors.Is(err, errUnreached) {
+		return p.record.close() // it did nothing; another takes its place
+	}
 	if err != nil {
 		return err
 	}
@@ -92,7 +100,7 @@ func run(ctx context.Context, order Order, in *json.Decoder) error {
 }
 
 func start(ctx context.Context, order Order) (*process, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(order.Patience, connectTime))
 	defer cancel()
 	p := &process{order: order, stop: make(chan struct{}), locks: make([]sync.Mutex, len(order.Resources))}
 	var err error
@@ -111,15 +119,25 @@ func start(ctx context.Context, order Order) (*process, error) {
 	if p.marks, err = fence.NewWatermarks(fence.Config{Owner: order.Name}); err != nil {
 		return nil, err
 	}
-	for {
-		p.client, err = pglease.New(ctx, p.authority, pglease.Config{
-			Owner: order.Name, TTL: order.TTL, MaxHold: 3 * order.TTL, Observer: p.record,
+	err = p.connect(ctx)
+	return p, err
+}
+
+// connect makes the client. The way to the authority may be silent, so no try lasts for long.
+func (p *process) connect(ctx context.Context) error {
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, 5*p.order.TTL)
+		client, err := pglease.New(limited, p.authority, pglease.Config{
+			Owner: p.order.Name, TTL: p.order.TTL, MaxHold: 3 * p.order.TTL, Observer: p.record,
 		})
-		if err == nil || ctx.Err() != nil {
-			return p, err
+		cancel()
+		p.client = client
+		if err == nil || errors.Is(err, pglease.ErrSchema) || errors.Is(err, pglease.ErrInvalidConfig) {
+			return err
 		}
-		pause(ctx, order.TTL/10)
+		pause(ctx, p.order.TTL/10)
 	}
+	return errUnreached
 }
 
 // pool opens no connection yet. Statements in a transaction have no limit of time of their own, so
