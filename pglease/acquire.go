@@ -181,7 +181,7 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	case authority.Granted, authority.Repeated:
 		r.open = false
 	case authority.Held:
-		return nil, &HeldError{Owner: answer.Owner, Remaining: max(answer.Remaining, 0)}
+		return nil, &HeldError{Owner: answer.Owner, Remaining: max(answer.Remaining, 0), Grace: answer.Grace}
 	case authority.Queued:
 		return nil, &HeldError{}
 	case authority.Spent:

@@ -13,7 +13,8 @@ import (
 // What a call may return, by situation. "Held" only ever means held: while the outcome of a
 // request is not known, the error says that, and never that another has the resource.
 var (
-	// ErrHeld: another owner has the resource, seen in the database. The caller has nothing.
+	// ErrHeld: another owner has the resource, seen in the database, or may have it by a lease that a
+	// failover lost, which a HeldError tells. The caller has nothing.
 	ErrHeld = errors.New("held by another owner")
 
 	// ErrLost: the lease is over, for ever, without having been released by this handle. Another
@@ -121,10 +122,17 @@ func (e *Error) Unwrap() error { return e.Err }
 type HeldError struct {
 	Owner     string        // the holder's Config.Owner; empty where its row could not be seen
 	Remaining time.Duration // what its lease had left, by the database's clock
+
+	// Grace: nobody is seen to have the resource, and it is not granted while a lease that a failover
+	// lost may still be held: for Remaining. See the failover grace in docs/operations.md.
+	Grace bool
 }
 
 // Error implements error.
 func (e *HeldError) Error() string {
+	if e.Grace {
+		return fmt.Sprintf("%v, perhaps: nothing is granted for another %v after a failover", ErrHeld, e.Remaining.Round(time.Millisecond))
+	}
 	if e.Owner == "" {
 		return ErrHeld.Error() + ", or being granted just now"
 	}

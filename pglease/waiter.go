@@ -24,7 +24,7 @@ func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
 		if !first || !c.line.active() { // where others of this client wait, a join asks as well
 			lease, err = c.request(ctx, r)
 		}
-		if errors.Is(err, ErrHeld) {
+		if errors.Is(err, ErrHeld) && !inGrace(err) {
 			lease, err = c.waitInLine(ctx, r, err)
 		}
 		switch {
@@ -39,7 +39,9 @@ func (c *Client) wait(ctx context.Context, r *request) (*Lease, error) {
 			return nil, c.settled(ctx, r, err)
 		default: // the wait is bounded by its context, not by what goes wrong meanwhile
 			c.config.Logger.Warn("acquire is tried again", "resource", r.Resource, "err", err)
-			pause(ctx, c.config.PollEvery)
+			if !pause(ctx, c.config.PollEvery) {
+				return nil, c.settled(ctx, r, withCause(ctx, err))
+			}
 		}
 	}
 }
@@ -62,12 +64,21 @@ func withCause(ctx context.Context, err error) error {
 
 // mayPass tells an error of the database that may pass from an answer.
 func mayPass(err error) bool {
+	if inGrace(err) {
+		return true
+	}
 	for _, answer := range []error{ErrHeld, ErrQueueFull, ErrRequestSpent, ErrUnknownOutcome, ErrStaleServer, ErrClosed} {
 		if errors.Is(err, answer) {
 			return false
 		}
 	}
 	return authority.KindOf(err) != authority.Definitive
+}
+
+// inGrace: the resource is free, and not yet to be had. There is no holder to be in line behind.
+func inGrace(err error) bool {
+	var held *HeldError
+	return errors.As(err, &held) && held.Grace
 }
 
 // errNoRow: the resource's row is being made, or was pruned; only an acquire makes it.
@@ -173,7 +184,9 @@ func (c *Client) joined(ctx context.Context, r *request, p *place, sent time.Tim
 	case authority.Full:
 		return nil, fmt.Errorf("%w: %d wait for it", ErrQueueFull, answer.Ahead)
 	case authority.Held:
-		return nil, errNoRow
+		if !answer.Grace {
+			return nil, errNoRow
+		}
 	}
 	return c.answered(ctx, r, sent, answer)
 }

@@ -1,6 +1,8 @@
 DROP TABLE /*schema.*/lease_history;
 DROP TABLE /*schema.*/resource_lease;
 DROP VIEW /*schema.*/fence_floor;
+DROP FUNCTION /*schema.*/refuse_in_grace();
+DROP VIEW /*schema.*/server_floor;
 DROP VIEW /*schema.*/server_timeline;
 DROP TABLE /*schema.*/installation;
 DROP FUNCTION /*schema.*/check_lease();

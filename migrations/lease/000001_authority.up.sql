@@ -6,12 +6,17 @@ CREATE TABLE /*schema.*/installation (
     epoch             timestamptz NOT NULL DEFAULT clock_timestamp(),
     generation_base   bigint      NOT NULL,
     system_identifier bigint      NOT NULL,
-    history           boolean     NOT NULL DEFAULT true
+    history           boolean     NOT NULL DEFAULT true,
+    failover_grace    interval CHECK (failover_grace > interval '0'),
+    grace_generation  bigint      NOT NULL DEFAULT 0,
+    grace_until       timestamptz NOT NULL DEFAULT 'epoch'
 );
 COMMENT ON COLUMN /*schema.*/installation.epoch IS 'fences count milliseconds from here; never changes';
 COMMENT ON COLUMN /*schema.*/installation.generation_base IS 'generation = generation_base + the server''s timeline; raised by adopt, never lowered';
 COMMENT ON COLUMN /*schema.*/installation.system_identifier IS 'the server that generation_base was computed on';
 COMMENT ON COLUMN /*schema.*/installation.history IS 'whether ended tenures are kept in lease_history';
+COMMENT ON COLUMN /*schema.*/installation.failover_grace IS 'for how long nothing is granted in a new generation; NULL for not at all. Not shorter than the longest TTL, so that every lease is over which the new server does not know of';
+COMMENT ON COLUMN /*schema.*/installation.grace_generation IS 'the last generation whose grace has begun';
 
 -- server_timeline is the timeline the server writes now. pg_walfile_name is right during a
 -- promotion, when pg_control_checkpoint still names the old timeline for minutes.
@@ -30,14 +35,28 @@ $$;
 INSERT INTO /*schema.*/installation (generation_base, system_identifier)
 SELECT -t.timeline, (pg_control_system()).system_identifier FROM /*schema.*/server_timeline t;
 
--- fence_floor is the least fence that a grant may carry now: generation << 41 | milliseconds.
+-- server_floor is the least fence that is new to this server now: generation << 41 | milliseconds.
 -- It keeps fences rising where old + 1 cannot: the last grants were lost in a failover, a backup
--- was restored, or the row was pruned.
-CREATE VIEW /*schema.*/fence_floor AS
+-- was restored, or the row was pruned. in_grace tells that nothing is to be granted yet.
+CREATE VIEW /*schema.*/server_floor AS
 SELECT (greatest(i.generation_base + t.timeline, 0) << 41)
-       | least(greatest((date_part('epoch', clock_timestamp()) * 1000)::bigint - (date_part('epoch', i.epoch) * 1000)::bigint, 1), (1::bigint << 41) - 1) AS floor
+       | least(greatest((date_part('epoch', clock_timestamp()) * 1000)::bigint - (date_part('epoch', i.epoch) * 1000)::bigint, 1), (1::bigint << 41) - 1) AS floor,
+       i.failover_grace IS NOT NULL AND (i.grace_generation < i.generation_base + t.timeline OR i.grace_until > clock_timestamp()) AS in_grace
 FROM /*schema.*/installation i, /*schema.*/server_timeline t
 WHERE i.id;
+
+CREATE FUNCTION /*schema.*/refuse_in_grace() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'nothing is granted yet: leases that a failover lost may still be held'
+        USING ERRCODE = 'PGF04', HINT = 'See failover_grace of the installation.';
+END
+$$;
+
+-- fence_floor is the least fence that a grant may carry now. Every statement that grants reads it, and
+-- none that does not, so that during a failover's grace it refuses them all.
+CREATE VIEW /*schema.*/fence_floor AS
+SELECT CASE WHEN f.in_grace THEN /*schema.*/refuse_in_grace() ELSE f.floor END AS floor
+FROM /*schema.*/server_floor f;
 
 CREATE TABLE /*schema.*/resource_lease (
     resource_id text COLLATE "C" PRIMARY KEY,
@@ -101,7 +120,7 @@ BEGIN
         RAISE EXCEPTION 'a resource needs a name of 1 to 512 bytes and a ttl above zero'
             USING ERRCODE = 'check_violation', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
     END IF;
-    SELECT greatest(NEW.fence, f.floor) INTO STRICT NEW.fence FROM /*schema.*/fence_floor f;
+    SELECT greatest(NEW.fence, f.floor) INTO STRICT NEW.fence FROM /*schema.*/server_floor f;
     RETURN NEW;
 END
 $$;
@@ -113,7 +132,7 @@ EXECUTE FUNCTION /*schema.*/raise_to_floor();
 CREATE FUNCTION /*schema.*/refuse_early_delete() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF (OLD.ended_at IS NULL AND OLD.expires_at > clock_timestamp())
-       OR OLD.fence >= (SELECT f.floor FROM /*schema.*/fence_floor f) THEN
+       OR OLD.fence >= (SELECT f.floor FROM /*schema.*/server_floor f) THEN
         RAISE EXCEPTION 'resource % may not be deleted: it is held, or its fence % is above the floor', OLD.resource_id, OLD.fence
             USING ERRCODE = 'PGF02', TABLE = TG_TABLE_NAME, SCHEMA = TG_TABLE_SCHEMA;
     END IF;
@@ -147,7 +166,7 @@ BEGIN
 END
 $$;
 CREATE TRIGGER generation_never_falls BEFORE UPDATE ON /*schema.*/installation FOR EACH ROW
-WHEN (NEW.epoch <> OLD.epoch OR NEW.generation_base < OLD.generation_base)
+WHEN (NEW.epoch <> OLD.epoch OR NEW.generation_base < OLD.generation_base OR NEW.grace_generation < OLD.grace_generation)
 EXECUTE FUNCTION /*schema.*/refuse_lower_generation();
 CREATE TRIGGER installation_stays BEFORE DELETE ON /*schema.*/installation FOR EACH ROW
 EXECUTE FUNCTION /*schema.*/refuse_lower_generation();

@@ -26,7 +26,7 @@ WITH cur AS MATERIALIZED (
 ), created AS (
     INSERT INTO /*schema.*/resource_lease AS l (resource_id, owner_id, lease_id, request_id, fence, acquired_at, expires_at, ttl, ended_at, refused_request_id)
     SELECT sqlc.arg(resource_id)::text, '', gen_random_uuid(), sqlc.arg(request_id)::uuid,
-           (SELECT f.floor FROM /*schema.*/fence_floor AS f), clock_timestamp(), clock_timestamp(), interval '1 second',
+           (SELECT f.floor FROM /*schema.*/server_floor AS f), clock_timestamp(), clock_timestamp(), interval '1 second',
            clock_timestamp(), sqlc.arg(request_id)::uuid
     WHERE NOT EXISTS (SELECT FROM /*schema.*/resource_lease AS e WHERE e.resource_id = sqlc.arg(resource_id)::text)
     ON CONFLICT (resource_id) DO UPDATE SET refused_request_id = sqlc.arg(request_id)::uuid

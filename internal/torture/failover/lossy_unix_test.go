@@ -33,6 +33,11 @@ func TestLossyFailovers(t *testing.T) {
 		t.Parallel()
 		repeat(t, func(t *testing.T) { loseGrants(t, postgres.Options{Durable: true}) })
 	})
+	// A new owner is let in when the leases that were lost are over.
+	t.Run("with a failover grace", func(t *testing.T) {
+		t.Parallel()
+		repeat(t, func(t *testing.T) { loseGrants(t, postgres.Options{Durable: true}, "failover_grace = '2 s'") })
+	})
 	// Here the timeline alone keeps the order. The lease that the standby knows as current lasts as much longer.
 	t.Run("the standby's clock is ten seconds behind", func(t *testing.T) {
 		t.Parallel()
@@ -45,9 +50,14 @@ func TestLossyFailovers(t *testing.T) {
 	})
 }
 
-func loseGrants(t *testing.T, standby postgres.Options) {
+func loseGrants(t *testing.T, standby postgres.Options, settings ...string) {
 	t.Helper()
 	pair := servers.NewPairWith(t, postgres.Options{Durable: true}, standby)
+	for _, setting := range settings {
+		if _, err := connect(t, pair.Primary.URL()).Exec(t.Context(), "UPDATE pglease.installation SET "+setting); err != nil {
+			t.Fatal(err)
+		}
+	}
 	c := crew.Hire(t, pair.URL, pgleasetest.URL(t, migrations.Report))
 	c.More(t, 10)
 	pair.Replicated(t)

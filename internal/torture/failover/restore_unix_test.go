@@ -46,7 +46,12 @@ func own(t *testing.T, client *pglease.Client, store *reportstore.Store, times i
 
 func newClient(t *testing.T, url string) *pglease.Client {
 	t.Helper()
-	client, err := pglease.New(t.Context(), servers.Pool(t, url), pglease.Config{TTL: time.Minute})
+	return newClientWith(t, url, pglease.Config{TTL: time.Minute})
+}
+
+func newClientWith(t *testing.T, url string, config pglease.Config) *pglease.Client {
+	t.Helper()
+	client, err := pglease.New(t.Context(), servers.Pool(t, url), config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,6 +59,7 @@ type Answer struct {
 	Remaining    time.Duration
 	DatabaseTime time.Time
 	Unconfirmed  bool
+	Grace        bool  // Held, for all that is known: the server will grant nothing for Remaining
 	Ticket       int64 // the place in line, for Joined
 	Ahead        int   // how many were in line before, for Joined and Full
 }

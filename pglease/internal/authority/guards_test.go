@@ -281,6 +281,8 @@ func TestNobodyMayBreakTheInvariants(t *testing.T) {
 		"UPDATE pglease.installation SET epoch = epoch - interval '1 day'":         "PGF02",
 		"DELETE FROM pglease.installation":                                         "PGF02",
 		"UPDATE pglease.installation SET generation_base = generation_base - 1":    "PGF02",
+		"UPDATE pglease.installation SET grace_generation = grace_generation - 1":  "PGF02",
+		"UPDATE pglease.installation SET failover_grace = '0 s'":                   "23514",
 		"INSERT INTO pglease.resource_lease SELECT * FROM pglease.resource_lease":  "23505",
 		"UPDATE pglease.resource_lease SET ttl = interval '0'":                     "23514",
 		"INSERT INTO pglease.installation (id, generation_base) VALUES (false, 0)": "23502",

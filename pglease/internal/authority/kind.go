@@ -62,7 +62,8 @@ func kindOfState(code string) Kind {
 		"25P03", // idle_in_transaction_session_timeout
 		"25006", // read_only_sql_transaction: a standby
 		"55P03", // lock_not_available
-		"55000": // object_not_in_prerequisite_state: recovery is in progress
+		"55000", // object_not_in_prerequisite_state: recovery is in progress
+		graceState:
 		return Transient
 	}
 	switch {

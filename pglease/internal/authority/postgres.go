@@ -30,6 +30,7 @@ type Postgres struct {
 	spare   *keeperConn // for what cannot wait while the pool is drained; never the keeper's, which no row lock may hold up
 	pin     atomic.Bool // see readCommitted
 	refused refusals
+	grace   grace
 }
 
 // NewPostgres returns the authority that lives in the given schema of the pool's database.
@@ -86,9 +87,14 @@ func (p *Postgres) fromPool(ctx context.Context) (*pgxpool.Conn, error) {
 	return c, err
 }
 
-// onPool runs f on a connection of the pool, or on a spare one where the pool is drained. One that reaches a server which is no primary, or is
-// going down, is not given back, so that the pool connects anew.
+// onPool runs f as onAny does, and learns from what it is refused for.
 func (p *Postgres) onPool(ctx context.Context, f func(*pgx.Conn) error) error {
+	return p.inGrace(ctx, p.onAny(ctx, f))
+}
+
+// onAny runs f on a connection of the pool, or on a spare one where the pool is drained. One that reaches a server which is no primary, or is
+// going down, is not given back, so that the pool connects anew.
+func (p *Postgres) onAny(ctx context.Context, f func(*pgx.Conn) error) error {
 	c, err := p.fromPool(ctx)
 	if errors.Is(err, errDrained) {
 		return p.spare.use(ctx, func(c *pgx.Conn) error {
@@ -128,7 +134,7 @@ func (p *Postgres) Acquire(ctx context.Context, r Request) (answer Answer, err e
 	if err == nil {
 		p.refused.note(r.Resource, sent, answer)
 	}
-	return answer, err
+	return answer.held(err)
 }
 
 // ask is AcquireFree's answer where Acquire must tell.

@@ -38,7 +38,7 @@ func (p *Postgres) Join(ctx context.Context, r JoinRequest) (answer Answer, err 
 		}
 		return err
 	})
-	return answer, err
+	return answer.held(err)
 }
 
 // Leave implements Line.
@@ -110,9 +110,12 @@ func (p *Postgres) Watch(ctx context.Context, places []Place) (standings []Stand
 		return err
 	})
 	for _, row := range rows {
-		s := Standing{Request: row.RequestID.Bytes, Granted: row.Granted, InLine: row.InLine, First: row.First, Remaining: row.Remaining}
+		s := Standing{
+			Request: row.RequestID.Bytes, Granted: row.Granted, InLine: row.InLine, First: row.First,
+			Remaining: max(row.Remaining, p.grace.left()),
+		}
 		if s.Granted {
-			s.Token, s.Unconfirmed = token(resources[s.Request], row.Fence, row.LeaseID), row.WaitsForStandby
+			s.Token, s.Remaining, s.Unconfirmed = token(resources[s.Request], row.Fence, row.LeaseID), row.Remaining, row.WaitsForStandby
 		}
 		standings = append(standings, s)
 	}

@@ -89,7 +89,7 @@ SET expires_at = greatest(l.expires_at, clock_timestamp() + l.ttl)
 FROM due
 WHERE l.resource_id = due.resource_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp()
 RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining, clock_timestamp()::timestamptz AS database_time,
-          (l.waiting > 0)::boolean AS awaited, (SELECT f.floor FROM /*schema.*/fence_floor AS f)::bigint AS floor
+          (l.waiting > 0)::boolean AS awaited, (SELECT f.floor FROM /*schema.*/server_floor AS f)::bigint AS floor
 `
 
 type RenewParams struct {
