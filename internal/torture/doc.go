@@ -25,8 +25,10 @@
 //	202    10m              59805    2954     19     6637  0
 //	404    3m               28794     876     18     3108  1, see below
 //	505    10m             100011    3047     18    10042  0
-//	909    10m             60104    1730     19    11999  0, on a machine with ten times the load that it can bear
 //	606    30s               7455     147     16      156  2 of a checker that did not know that others clear away what the dead were handed
+//	707    5m               52080    1075     19     5073  1, see below
+//	909    10m              60104    1730     19    11999  0, with ten times the work that the machine could do
+//	808    10m             112892    2756     19    10593  0, the same
 //
 // # What it has found
 //
