@@ -23,6 +23,7 @@ shellcheck                         shellcheck
 npm                                npm
 dockerd                            docker.io
 etcd                               etcd-server
+patroni                            patroni
 /usr/share/java/zookeeper.jar      zookeeper
 redis-server                       redis-server
 END
