@@ -53,7 +53,8 @@ END
 $$;
 
 -- fence_floor is the least fence that a grant may carry now. Every statement that grants reads it, and
--- none that does not, so that during a failover's grace it refuses them all.
+-- none that does not, so that during a failover's grace it refuses them all; but for lease_pass, which
+-- then releases and serves nobody.
 CREATE VIEW /*schema.*/fence_floor AS
 SELECT CASE WHEN f.in_grace THEN /*schema.*/refuse_in_grace() ELSE f.floor END AS floor
 FROM /*schema.*/server_floor f;

@@ -48,7 +48,8 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 -- outcome is 'handed_over', with the waiter and its new lease; 'rung', with the barging waiter; 'released',
 -- or 'free' where p_lease is null, when nobody was found; 'alone' when the successor does not wait and
 -- nothing was done; null when there is no such lease, or nothing to serve. in_time is false where the
--- lease had expired and nobody had taken it.
+-- lease had expired and nobody had taken it. During a failover's grace a release serves nobody: who waits
+-- does so until the grace is over.
 --
 -- Whether anybody waits stands in the locked row: whoever joined held the row before, so no waiter
 -- is missed, none that has left is found, and tickets of one resource are drawn in the order in which
@@ -70,6 +71,8 @@ AS $$
 DECLARE
     m       record;
     w       record;
+    lowest  bigint;           -- that a fence may be
+    waits   boolean := false; -- for the end of a grace
     dropped integer := 0;
     low     bigint;
     told    boolean := false; -- only: it stays in line
@@ -93,6 +96,12 @@ BEGIN
     END IF;
     low := m.served;
     IF m.waiting > 0 THEN
+        SELECT f.floor, f.in_grace INTO lowest, waits FROM /*schema.*/server_floor AS f;
+        IF waits AND p_lease IS NULL THEN
+            PERFORM /*schema.*/refuse_in_grace();
+        END IF;
+    END IF;
+    IF m.waiting > 0 AND NOT waits THEN
         FOR w IN
             SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.deadline, q.lease_id
             FROM /*schema.*/lease_waiter AS q
@@ -128,9 +137,8 @@ BEGIN
         expires_at := at + w.ttl;
         UPDATE /*schema.*/resource_lease AS l
         SET owner_id = w.owner_id, lease_id = w.lease_id, request_id = w.request_id,
-            fence = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
-            acquired_at = at, expires_at = at + w.ttl, ttl = w.ttl, lock_delay = w.lock_delay, ended_at = NULL,
-            ticket = w.ticket, waiting = l.waiting - dropped, served = low
+            fence = greatest(l.fence + 1, lowest), acquired_at = at, expires_at = at + w.ttl,
+            ttl = w.ttl, lock_delay = w.lock_delay, ended_at = NULL, ticket = w.ticket, waiting = l.waiting - dropped, served = low
         WHERE l.resource_id = p_resource
         RETURNING l.fence INTO fence;
     ELSIF outcome = 'alone' THEN
