@@ -86,8 +86,9 @@ func (c *Crew) WantKnown(tb testing.TB, url string) {
 // Lost are the grants that clients were told of and the server does not know of.
 func (c *Crew) Lost(tb testing.TB, url string) (lost []fence.Token) {
 	tb.Helper()
+	grants := c.Grants() // first: the clients go on
 	there := Known(tb, url)
-	for _, g := range c.Grants() {
+	for _, g := range grants {
 		if !there[g.Token.LeaseID().String()] {
 			lost = append(lost, g.Token)
 		}
