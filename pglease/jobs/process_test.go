@@ -231,12 +231,19 @@ func TestSoakWithKilledWorkers(t *testing.T) {
 	for i := range workers {
 		workers[i] = startWorker(t, url, time.Second)
 	}
-	kills := 0
+	kills, before, moved := 0, 0, time.Now()
 	killer := time.NewTicker(every)
 	defer killer.Stop()
-	for value[int](b, "SELECT count(*) FROM pglease.job WHERE state <> 'done'") > 0 {
+	for done := 0; done < total; done = value[int](b, "SELECT count(*) FROM pglease.job WHERE state = 'done'") {
 		select {
 		case <-killer.C:
+			if done == before { // on a slow machine workers would be killed before they have begun
+				if time.Since(moved) > 2*time.Minute {
+					t.Fatalf("of %d jobs %d are done, and nothing moves: %s", total, done, value[string](b, "SELECT coalesce(json_agg(j), '[]')::text FROM (SELECT id, state, attempt, last_error FROM pglease.job WHERE state <> 'done' LIMIT 5) AS j"))
+				}
+				continue
+			}
+			before, moved = done, time.Now()
 			victim := rand.IntN(len(workers))
 			workers[victim].kill()
 			workers[victim] = startWorker(t, url, time.Second)
