@@ -96,11 +96,15 @@ type pglockSession struct{ client *pglock.Client }
 // Acquire implements Session.
 func (s pglockSession) Acquire(ctx context.Context, key string, wait bool) (func(context.Context) error, error) {
 	// The heartbeats must outlive the call, and the wait end with it.
-	options := []pglock.LockOption{pglock.WithCustomHeartbeatContext(context.WithoutCancel(ctx))}
+	heartbeat := pglock.WithCustomHeartbeatContext(context.WithoutCancel(ctx))
+	var lock *pglock.Lock
+	err := pglock.ErrNotAcquired
 	if !wait {
-		options = append(options, pglock.FailIfLocked())
+		lock, err = s.client.AcquireContext(ctx, key, heartbeat, pglock.FailIfLocked())
 	}
-	lock, err := s.client.AcquireContext(ctx, key, options...)
+	if errors.Is(err, pglock.ErrNotAcquired) { // also where a late heartbeat has undone a release: wait for it to expire
+		lock, err = s.client.AcquireContext(ctx, key, heartbeat)
+	}
 	if err != nil {
 		return nil, err
 	}
