@@ -26,7 +26,9 @@ func (p *Postgres) Ring(ctx context.Context, client ID, ring Ring) error {
 }
 
 // bell is the ring of a release that travels behind it, in the same round trip: the release leaves
-// the text in a setting of its session, and ringSet sends it once the release is committed.
+// the text in a setting of its session, and ringSet sends it once the release is committed. A text that
+// stayed behind, because ringSet failed, may be sent after a later release. It does no harm: it proves a
+// lease of one waiter, who counts its trust from before that lease was granted, or waits no more.
 type bell struct{ rang string }
 
 // ringSet answers with what it has sent. It has no row where nobody was to be told.

@@ -23,7 +23,9 @@ type conn interface {
 // travels between BEGIN and COMMIT in one round trip, which pins its isolation level.
 //
 // With a bell, it always does, and what the statement has left in the session to be sent is sent
-// after COMMIT, in the same round trip.
+// after COMMIT, in the same round trip. Not before: whoever hears it believes that it was granted, so
+// the grant must be durable by then; and a notification in the same transaction would make all commits
+// that notify wait for each other's sync.
 type readCommitted struct {
 	conn
 	pin  *atomic.Bool

@@ -92,8 +92,9 @@ func (p *Postgres) onPool(ctx context.Context, f func(*pgx.Conn) error) error {
 	return p.inGrace(ctx, p.onAny(ctx, f))
 }
 
-// onAny runs f on a connection of the pool, or on a spare one where the pool is drained. One that reaches a server which is no primary, or is
-// going down, is not given back, so that the pool connects anew.
+// onAny runs f on a connection of the pool, or on a spare one where the pool is drained. One that
+// reaches a server which is no primary, or is going down, is not given back, so that the pool connects
+// anew.
 func (p *Postgres) onAny(ctx context.Context, f func(*pgx.Conn) error) error {
 	c, err := p.fromPool(ctx)
 	if errors.Is(err, errDrained) {

@@ -71,6 +71,8 @@ SELECT p.outcome::text AS outcome, p.in_time::boolean AS in_time,
        coalesce(p.fence, 0)::bigint AS next_fence,
        coalesce(p.expires_at - clock_timestamp(), interval '0')::interval AS next_remaining,
        -- What is sent to the waiter, in this session, once this is committed; '' where there is nobody to be told.
+       -- Where a standby should confirm the commit the waiter is only told to look: the wait for the standby may
+       -- be cut short, and the waiter is then to have the grant confirmed by a renewal.
        CASE WHEN p.outcome = 'handed_over' AND p.client_id <> $2::uuid THEN set_config('pglease.ring',
            concat('pglease_', replace(p.client_id::text, '-', ''), ' ', lpad(to_hex(p.ticket), 16, '0'),
                   CASE WHEN current_setting('synchronous_standby_names') = ''
