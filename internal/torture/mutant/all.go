@@ -70,7 +70,7 @@ RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining,
 		Finds: []string{"queue"},
 		Pass: []string{
 			"    IF p_lease IS NULL THEN\n        SELECT", "    told := EXISTS (SELECT FROM pglease.lease_waiter AS q WHERE q.resource_id = p_resource);\n    IF p_lease IS NULL THEN\n        SELECT",
-			"IF m.waiting > 0 THEN", "IF told THEN told := false;",
+			"IF m.waiting > 0 AND NOT waits THEN", "IF told AND NOT waits THEN told := false;",
 		},
 		Only:   []string{"lease_broken"},
 		Stores: []string{"counter"},
