@@ -202,7 +202,7 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	}
 	if answer.Unconfirmed || again || left < least {
 		var err error
-		sent, answer.Remaining, err = c.topUp(ctx, sent, answer)
+		sent, answer.Remaining, err = c.topUp(ctx, sent, answer, left)
 		switch {
 		case err != nil && answer.Unconfirmed:
 			return nil, c.resolve(ctx, r, err)
@@ -231,18 +231,33 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 // topUp renews a grant at once: one of whose trust much is gone, because the request or the reply
 // was slow, the row was locked for a while, or the grant was made long before; and one that
 // a synchronous standby may not have, because the commit of a renewal waits for that too.
-func (c *Client) topUp(ctx context.Context, sent time.Time, answer authority.Answer) (time.Time, time.Duration, error) {
+//
+// A renewal skips a row that somebody has locked, as who joins the line does for the time of a commit.
+// That is no end of the lease: it is tried again where the grant is of no use without a renewal, and else
+// left to the keeper.
+func (c *Client) topUp(ctx context.Context, sent time.Time, answer authority.Answer, left time.Duration) (time.Time, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
 	defer cancel()
-	again := time.Now()
-	renewals, err := c.auth.Renew(ctx, []fence.Token{answer.Token}, c.saw(0))
-	if err == nil && len(renewals) == 0 {
-		err = ErrExpired
+	lease, until := []fence.Token{answer.Token}, time.Now().Add(left)
+	for try := 0; ; try++ {
+		again := time.Now()
+		renewals, err := c.auth.Renew(ctx, lease, c.saw(0))
+		if err == nil && len(renewals) > 0 {
+			return again, renewals[0].Remaining, nil
+		}
+		var ends []authority.End
+		if err == nil {
+			ends, err = c.auth.Ends(ctx, lease)
+		}
+		switch {
+		case err != nil:
+			return sent, answer.Remaining, err
+		case len(ends) == 0 || !ends[0].Current:
+			return sent, answer.Remaining, ErrExpired
+		case !answer.Unconfirmed && time.Now().Before(until), !pause(ctx, time.Millisecond<<min(try, 8)):
+			return sent, answer.Remaining, errRowLocked
+		}
 	}
-	if err != nil {
-		return sent, answer.Remaining, err
-	}
-	return again, renewals[0].Remaining, nil
 }
 
 // pause waits for about d, or less if the context ends; it tells whether the context lives.
