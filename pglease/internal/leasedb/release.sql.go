@@ -174,7 +174,9 @@ type ReleaseUnawaitedParams struct {
 // in_time is false where the lease had expired and nobody had taken it. Zero rows mean that nothing
 // was done: somebody waits, or the lease was over already; Release tells.
 //
-// It grants nothing, so its commit may be as asynchronous as the session likes.
+// It grants nothing, so its commit may be as asynchronous as the session likes. The lock comes first and is the
+// strongest: one UPDATE alone has a sixth fewer instructions, but would not wait for a guarded transaction of this
+// lease, whose writes would then be later than the end that is on record.
 func (q *Queries) ReleaseUnawaited(ctx context.Context, db DBTX, arg ReleaseUnawaitedParams) (bool, error) {
 	row := db.QueryRow(ctx, releaseUnawaited, arg.ResourceID, arg.LeaseID)
 	var in_time bool
