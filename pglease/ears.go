@@ -16,7 +16,8 @@ const (
 	testTime    = 2 * time.Second // for the client's own test ring to come back
 	leastPause  = 50 * time.Millisecond
 	mostPause   = 10 * time.Second
-	deafPause   = 5 * time.Minute // after a pooler was found in between
+	leastDeaf   = 5 * time.Second // after the first test ring that did not come: the server may be busy
+	mostDeaf    = 5 * time.Minute // after many, or a pooler that showed itself
 	testTicket  = 0
 	rememberFor = time.Minute // an outage that is shorter does not start the pauses over
 )
@@ -30,9 +31,10 @@ type ears struct {
 
 	mu     sync.Mutex
 	hears  bool
-	news   bool      // hears has changed and changed has not been asked
-	told   bool      // that there is no session
-	deaf   time.Time // when it was last seen that none can be had
+	news   bool          // hears has changed and changed has not been asked
+	told   bool          // that there is no session
+	deaf   time.Time     // when it was last seen that none can be had
+	pause  time.Duration // before the next try then
 	stop   context.CancelFunc
 	joined chan struct{}
 }
@@ -80,19 +82,24 @@ func (e *ears) close(context.Context) {
 	<-joined
 }
 
-// connectAgain is connect, unless a pooler was found in between a while ago.
+// connectAgain is connect, unless no ring came through a short while ago.
 func (e *ears) connectAgain(ctx context.Context) (authority.Listener, error) {
 	e.mu.Lock()
-	deaf := e.deaf
+	early := e.pause > 0 && time.Since(e.deaf) < e.pause
 	e.mu.Unlock()
-	if !deaf.IsZero() && time.Since(deaf) < deafPause {
+	if early {
 		return nil, errDeaf
 	}
 	session, err := e.connect(ctx)
-	if isDeaf(err) {
-		e.mu.Lock()
-		e.deaf = time.Now()
-		e.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case errors.Is(err, authority.ErrPooled):
+		e.deaf, e.pause = time.Now(), mostDeaf
+	case isDeaf(err):
+		e.deaf, e.pause = time.Now(), min(max(leastDeaf, 2*e.pause), mostDeaf)
+	case err == nil:
+		e.pause = 0
 	}
 	return session, err
 }
@@ -187,7 +194,7 @@ func (e *ears) listen(ctx context.Context, session authority.Listener, err error
 			}
 		}
 		if isDeaf(err) {
-			wait = deafPause
+			wait = e.sinceDeaf()
 		}
 		if !pause(ctx, wait) {
 			return
@@ -199,6 +206,13 @@ func (e *ears) listen(ctx context.Context, session authority.Listener, err error
 		}
 		e.set(true)
 	}
+}
+
+// sinceDeaf is how long to wait where no ring comes through.
+func (e *ears) sinceDeaf() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return max(e.pause-time.Since(e.deaf), leastPause)
 }
 
 // hear passes rings on until the session breaks.

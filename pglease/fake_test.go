@@ -27,6 +27,7 @@ type fakeAuthority struct {
 	clock   time.Duration // the database's clock less ours
 	lag     time.Duration // replies to renewals are so long under way
 	hung    string        // renewals of this resource block until their context ends
+	muffled int           // so many sessions that listen hear nothing; 0: none can be had
 }
 
 type fakeRow struct {
@@ -228,8 +229,34 @@ func (f *fakeAuthority) Ring(ctx context.Context, _ authority.ID, _ authority.Ri
 }
 
 func (f *fakeAuthority) Listen(ctx context.Context, _ authority.ID) (authority.Listener, error) {
-	return nil, errors.Join(errSilent, f.enter(ctx, "listen"))
+	if f.muffled == 0 {
+		return nil, errors.Join(errSilent, f.enter(ctx, "listen"))
+	}
+	if err := f.enter(ctx, "listen"); err != nil {
+		return nil, err
+	}
+	heard := make(chan authority.Ring, 1)
+	if f.count("listen") > f.muffled {
+		heard <- authority.Ring{} // the client's own, which it sends to see whether it hears
+	}
+	return fakeSession{heard}, nil
 }
+
+// fakeSession hears what is in its channel.
+type fakeSession struct{ heard chan authority.Ring }
+
+func (s fakeSession) Next(ctx context.Context) (authority.Ring, error) {
+	select {
+	case ring := <-s.heard:
+		return ring, nil
+	case <-ctx.Done():
+		return authority.Ring{}, ctx.Err()
+	}
+}
+
+func (fakeSession) Lock(context.Context, int64) error { return nil }
+func (fakeSession) Ping(context.Context) error        { return nil }
+func (fakeSession) Close(context.Context)             {}
 
 func (f *fakeAuthority) Break(ctx context.Context, _ fence.Token, _, _ string) (bool, authority.Handover, error) {
 	return false, authority.Handover{}, f.enter(ctx, "break")

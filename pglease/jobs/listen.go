@@ -22,25 +22,31 @@ const (
 	// listenerPing is how often the silent connection is asked whether it is alive.
 	listenerPing = 15 * time.Second
 
+	// listenerPause is how long a lost connection waits for the next try; one through which nothing is
+	// delivered twice as long after each try, up to noPushPause: a pooler stays one, a busy server does not.
 	listenerPause = 5 * time.Second
+	noPushPause   = time.Minute
 )
 
 var errNoPush = errors.New("a notification through the pool did not arrive; polling alone")
 
 // listen hears the bell until the context ends. Without it everything works, later.
 func (w *worker) listen(ctx context.Context) {
-	told := false
+	deaf := time.Duration(0) // the last pause, where nothing was delivered
 	for ctx.Err() == nil {
 		err := w.listenOnce(ctx)
 		w.hear(false)
-		if err != nil && ctx.Err() == nil && (!told || !errors.Is(err, errNoPush)) {
-			told = errors.Is(err, errNoPush) // a pooler stays one: once is enough
+		noPush := errors.Is(err, errNoPush)
+		if err != nil && ctx.Err() == nil && (deaf == 0 || !noPush) { // once is enough
 			w.config.Logger.Warn("the worker cannot listen", "queue", w.config.Queue, "error", err)
 			w.emit(Event{Kind: EventPollOnly, Err: err})
 		}
 		delay := listenerPause
-		if errors.Is(err, errNoPush) {
-			delay = time.Minute
+		if noPush {
+			delay = min(max(listenerPause, 2*deaf), noPushPause)
+			deaf = delay
+		} else {
+			deaf = 0
 		}
 		_ = pause(ctx, jitter(delay, 0.2))
 	}
