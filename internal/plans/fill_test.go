@@ -27,10 +27,8 @@ func fill(t *testing.T, pool *pgxpool.Pool, rows int) {
 				return err
 			}
 		}
-		for _, sql := range fillings {
-			if err := run(t, conn.Conn(), strings.ReplaceAll(sql, "$rows", fmt.Sprint(rows))); err != nil {
-				return fmt.Errorf("%w\n%s", err, sql)
-			}
+		if err := insert(t, conn.Conn(), rows); err != nil {
+			return err
 		}
 		for _, table := range large {
 			if err := run(t, conn.Conn(), "VACUUM ANALYZE pglease."+table); err != nil {
@@ -42,6 +40,16 @@ func fill(t *testing.T, pool *pgxpool.Pool, rows int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func insert(t *testing.T, conn *pgx.Conn, rows int) error {
+	t.Helper()
+	for _, sql := range fillings {
+		if err := run(t, conn, strings.ReplaceAll(sql, "$rows", fmt.Sprint(rows))); err != nil {
+			return fmt.Errorf("%w\n%s", err, sql)
+		}
+	}
+	return nil
 }
 
 func run(t *testing.T, conn *pgx.Conn, sql string) error {

@@ -52,7 +52,7 @@ func TestPlans(t *testing.T) {
 				t.Parallel()
 				text := ""
 				for _, mode := range planned {
-					plan := explain(t, pool, s, mode)
+					plan := explain(t, pool, s, how{mode: mode, batch: 100})
 					checkNoWalk(t, name+"."+s.name, mode, plan)
 					text += mode + "\n" + plan + "\n"
 				}
@@ -65,42 +65,71 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// how a statement is explained.
+type how struct {
+	mode  string // of its plan
+	batch int    // how many rows it names, where it names many
+	run   bool   // it is run as well, and undone
+}
+
 // explain returns the plan of a prepared statement, without what differs from run to run.
-func explain(t *testing.T, pool *pgxpool.Pool, s statement, mode string) string {
+func explain(t *testing.T, pool *pgxpool.Pool, s statement, h how) string {
 	t.Helper()
 	var plan string
 	err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
 		defer conn.Exec(context.WithoutCancel(t.Context()), "DEALLOCATE ALL") //nolint:errcheck // the connection is the test's own
-		if _, err := conn.Exec(t.Context(), "SET plan_cache_mode = "+mode); err != nil {
-			return err
+		call, err := prepare(t, conn.Conn(), s, h)
+		if err == nil {
+			plan, err = explained(t, conn.Conn(), call, h)
 		}
-		if _, err := conn.Exec(t.Context(), "PREPARE s AS "+s.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-			return err
-		}
-		types, err := parameters(t, conn.Conn())
-		if err != nil {
-			return err
-		}
-		values := make([]string, len(types))
-		for i, kind := range types {
-			values[i] = sample(t, s, i, kind)
-		}
-		call := "EXECUTE s"
-		if len(values) > 0 {
-			call += "(" + strings.Join(values, ", ") + ")"
-		}
-		rows, err := conn.Query(t.Context(), "EXPLAIN (COSTS OFF) "+call, pgx.QueryExecModeSimpleProtocol)
-		if err != nil {
-			return err
-		}
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		plan = normalised(strings.Join(lines, "\n"))
 		return err
 	})
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", s.name, err, s.sql)
+		t.Fatalf("%s, %+v: %v\n%s", s.name, h, err, s.sql)
 	}
 	return plan
+}
+
+// prepare prepares a statement and returns its call.
+func prepare(t *testing.T, conn *pgx.Conn, s statement, h how) (call string, err error) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), "SET plan_cache_mode = "+h.mode); err != nil {
+		return "", err
+	}
+	if _, err := conn.Exec(t.Context(), "PREPARE s AS "+s.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return "", err
+	}
+	types, err := parameters(t, conn)
+	if err != nil {
+		return "", err
+	}
+	values := make([]string, len(types))
+	for i, kind := range types {
+		values[i] = sample(t, s, i, kind, h.batch)
+	}
+	if len(values) == 0 {
+		return "EXECUTE s", nil
+	}
+	return "EXECUTE s(" + strings.Join(values, ", ") + ")", nil
+}
+
+func explained(t *testing.T, conn *pgx.Conn, call string, h how) (string, error) {
+	t.Helper()
+	options := "COSTS OFF"
+	if h.run {
+		options += ", ANALYZE, TIMING OFF, SUMMARY OFF"
+	}
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		return "", err
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	rows, err := tx.Query(t.Context(), "EXPLAIN ("+options+") "+call, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return "", err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return normalised(strings.Join(lines, "\n")), err
 }
 
 func parameters(t *testing.T, conn *pgx.Conn) ([]string, error) {

@@ -30,19 +30,32 @@ ORDER BY a.id;
 
 -- name: Holders :many
 -- Holders tells which job has each unique key, and whether it only kept it for a time that is over.
--- Zero rows mean that the keys are free by now: Enqueue again.
+-- Zero rows mean that the keys are free by now: Enqueue again. Each key is looked up by itself.
 SELECT j.id, j.queue::text AS queue, j.unique_key::text AS unique_key, j.state::text AS state,
        (j.state IN ('done', 'dropped') AND (j.unique_until IS NULL OR j.unique_until <= clock_timestamp()))::boolean AS lapsed
 FROM ROWS FROM (unnest(sqlc.arg(queues)::text[]), unnest(sqlc.arg(unique_keys)::text[])) AS d(queue, unique_key)
-JOIN /*schema.*/job AS j ON j.queue = d.queue AND j.unique_key = d.unique_key
-WHERE j.unique_key IS NOT NULL;
+CROSS JOIN LATERAL (
+    SELECT r.id, r.queue, r.unique_key, r.state, r.unique_until FROM /*schema.*/job AS r
+    WHERE r.queue = d.queue AND r.unique_key = d.unique_key AND r.unique_key IS NOT NULL
+    LIMIT 1
+) AS j;
 
 -- name: FreeKeys :exec
--- FreeKeys takes the unique keys from finished jobs that kept them for a time that is over.
+-- FreeKeys takes the unique keys from finished jobs that kept them for a time that is over. Each is
+-- looked up by itself, as in Extend.
+WITH lapsed AS MATERIALIZED (
+    SELECT h.id
+    FROM (SELECT u.id FROM unnest(sqlc.arg(ids)::bigint[]) AS u(id) ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.state IN ('done', 'dropped') AND (j.unique_until IS NULL OR j.unique_until <= clock_timestamp())
+        LIMIT 1
+        FOR NO KEY UPDATE OF j
+    ) AS h
+)
 UPDATE /*schema.*/job AS j
 SET unique_key = NULL
-WHERE j.id = ANY(sqlc.arg(ids)::bigint[]) AND j.state IN ('done', 'dropped')
-  AND (j.unique_until IS NULL OR j.unique_until <= clock_timestamp());
+WHERE j.id = ANY(ARRAY(SELECT l.id FROM lapsed AS l));
 
 -- name: LockNames :exec
 -- LockNames takes a lock on each name until the transaction ends, always in the same order. Who

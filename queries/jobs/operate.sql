@@ -19,12 +19,16 @@ LIMIT sqlc.arg(max_rows)::int;
 
 -- name: Retry :many
 -- Retry makes parked jobs ready at once, with all their attempts before them. A job without a row
--- in the answer was not parked.
+-- in the answer was not parked. Each is looked up by itself, as in Extend.
 WITH mine AS MATERIALIZED (
-    SELECT j.id FROM /*schema.*/job AS j
-    WHERE j.id = ANY(sqlc.arg(ids)::bigint[]) AND j.state = 'parked'
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j
+    SELECT h.id
+    FROM (SELECT u.id FROM unnest(sqlc.arg(ids)::bigint[]) AS u(id) ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.state = 'parked'
+        LIMIT 1
+        FOR NO KEY UPDATE OF j
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state = 'ready', attempt = 0, run_at = clock_timestamp()
@@ -32,12 +36,17 @@ WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
 RETURNING j.id;
 
 -- name: Drop :many
--- Drop ends jobs that nobody runs. A job without a row in the answer is running, over or gone.
+-- Drop ends jobs that nobody runs. A job without a row in the answer is running, over or gone. Each is
+-- looked up by itself, as in Extend.
 WITH mine AS MATERIALIZED (
-    SELECT j.id FROM /*schema.*/job AS j
-    WHERE j.id = ANY(sqlc.arg(ids)::bigint[]) AND j.state IN ('ready', 'waiting', 'parked')
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j
+    SELECT h.id
+    FROM (SELECT u.id FROM unnest(sqlc.arg(ids)::bigint[]) AS u(id) ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.state IN ('ready', 'waiting', 'parked')
+        LIMIT 1
+        FOR NO KEY UPDATE OF j
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state = 'dropped', finished_at = clock_timestamp(), unique_key = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END

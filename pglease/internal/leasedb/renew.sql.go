@@ -23,8 +23,16 @@ SELECT d.lease_id::uuid AS lease_id,
        coalesce(h.reason, '')::text AS reason,
        clock_timestamp()::timestamptz AS database_time
 FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[]), unnest($3::bigint[])) AS d(resource_id, lease_id, fence)
-LEFT JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id
-LEFT JOIN /*schema.*/lease_history AS h ON h.resource_id = d.resource_id AND h.fence = d.fence AND h.lease_id = d.lease_id
+LEFT JOIN LATERAL (
+    SELECT r.lease_id, r.fence, r.ended_at, r.expires_at FROM /*schema.*/resource_lease AS r
+    WHERE r.resource_id = d.resource_id
+    LIMIT 1
+) AS l ON true
+LEFT JOIN LATERAL (
+    SELECT t.ended, t.ended_by, t.reason FROM /*schema.*/lease_history AS t
+    WHERE t.resource_id = d.resource_id AND t.fence = d.fence AND t.lease_id = d.lease_id
+    LIMIT 1
+) AS h ON true
 `
 
 type LeaseStatesParams struct {
@@ -47,6 +55,7 @@ type LeaseStatesRow struct {
 // row was only locked) or how it ended: ” where that is not on record. taken tells that the resource
 // was granted again since; that it has no row, or an older one, is a grant that a failover lost. It
 // has one row for each lease that is asked about; zero rows mean that none was. It reads without locks.
+// Each lease is looked up by itself, as in Renew.
 func (q *Queries) LeaseStates(ctx context.Context, db DBTX, arg LeaseStatesParams) ([]LeaseStatesRow, error) {
 	rows, err := db.Query(ctx, leaseStates, arg.Resources, arg.Leases, arg.Fences)
 	if err != nil {
@@ -77,17 +86,23 @@ func (q *Queries) LeaseStates(ctx context.Context, db DBTX, arg LeaseStatesParam
 
 const renew = `-- name: Renew :many
 WITH due AS MATERIALIZED (
-    SELECT l.resource_id
-    FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[])) AS d(resource_id, lease_id)
-    JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id AND l.lease_id = d.lease_id
-    WHERE l.ended_at IS NULL AND l.expires_at > clock_timestamp()
-    ORDER BY l.resource_id
-    FOR NO KEY UPDATE OF l SKIP LOCKED
+    SELECT h.resource_id
+    FROM (SELECT u.resource_id, u.lease_id
+          FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[])) AS u(resource_id, lease_id)
+          ORDER BY u.resource_id COLLATE "C") AS d
+    CROSS JOIN LATERAL (
+        SELECT l.resource_id
+        FROM /*schema.*/resource_lease AS l
+        WHERE l.resource_id = d.resource_id AND l.lease_id = d.lease_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp()
+          AND (l.waiting >= 0 OR (SELECT count(*) FROM generate_series(1, l.waiting)) >= 0)
+        LIMIT 1
+        FOR NO KEY UPDATE OF l SKIP LOCKED
+    ) AS h
 )
 UPDATE /*schema.*/resource_lease AS l
 SET expires_at = greatest(l.expires_at, clock_timestamp() + l.ttl)
-FROM due
-WHERE l.resource_id = due.resource_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp()
+WHERE l.resource_id = ANY(ARRAY(SELECT due.resource_id FROM due)) AND l.ended_at IS NULL AND l.expires_at > clock_timestamp()
+  AND (l.waiting >= 0 OR (SELECT count(*) FROM generate_series(1, l.waiting)) >= 0)
 RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining, clock_timestamp()::timestamptz AS database_time,
           (l.waiting > 0)::boolean AS awaited, (SELECT f.floor FROM /*schema.*/server_floor AS f)::bigint AS floor
 `
@@ -114,6 +129,13 @@ type RenewRow struct {
 // database clock that was set back from shortening a lease. floor tells the server's generation: an
 // old primary that came back has rows of leases that are over elsewhere. awaited tells whether anybody
 // is in line for the resource.
+//
+// The plan is the same whatever the planner believes of the table; a join was seen to walk over the
+// whole of it for each lease. Keys are sorted, and then looked up and locked one by one in that order:
+// a subquery with a LIMIT can only be run for one of them at a time, and a key has one row, so the
+// LIMIT drops none that was locked. A plan may also be older than most of the rows: it is kept, and
+// while the table is small a walk is the cheapest. So each condition ends with one that always holds,
+// and whose second half is never run: for the planner it makes every row that is looked at dear.
 func (q *Queries) Renew(ctx context.Context, db DBTX, arg RenewParams) ([]RenewRow, error) {
 	rows, err := db.Query(ctx, renew, arg.Resources, arg.Leases)
 	if err != nil {

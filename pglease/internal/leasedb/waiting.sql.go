@@ -90,8 +90,17 @@ func (q *Queries) Farewell(ctx context.Context, db DBTX, clientID pgtype.UUID) e
 const ghosts = `-- name: Ghosts :many
 SELECT l.lease_id
 FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[]), unnest($3::uuid[])) AS d(resource_id, lease_id, client_id)
-JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id AND l.lease_id = d.lease_id
-JOIN /*schema.*/lease_client AS c ON c.client_id = d.client_id
+CROSS JOIN LATERAL (
+    SELECT r.lease_id, r.ended_at, r.expires_at, r.acquired_at, r.ttl
+    FROM /*schema.*/resource_lease AS r
+    WHERE r.resource_id = d.resource_id AND r.lease_id = d.lease_id
+    LIMIT 1
+) AS l
+CROSS JOIN LATERAL (
+    SELECT k.session_key FROM /*schema.*/lease_client AS k
+    WHERE k.client_id = d.client_id
+    LIMIT 1
+) AS c
 WHERE CASE WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp()
             AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds' AND c.session_key IS NOT NULL
            THEN pg_try_advisory_xact_lock_shared(c.session_key) ELSE false END
@@ -106,6 +115,7 @@ type GhostsParams struct {
 // Ghosts tells which of the given leases, handed over a moment ago, lie with a client that is gone:
 // never renewed, and the client's session lock is free. Zero rows mean that none does. A process that
 // dies in the instant of the hand-over may still look alive to that, until the server has noticed.
+// Each lease is looked up by itself, as in Renew.
 func (q *Queries) Ghosts(ctx context.Context, db DBTX, arg GhostsParams) ([]pgtype.UUID, error) {
 	rows, err := db.Query(ctx, ghosts, arg.Resources, arg.Leases, arg.Clients)
 	if err != nil {
@@ -495,8 +505,17 @@ SELECT d.request_id::uuid AS request_id,
              ELSE l.expires_at + l.lock_delay - clock_timestamp() END)::interval AS remaining,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
 FROM ROWS FROM (unnest($1::text[]), unnest($2::bigint[]), unnest($3::uuid[])) AS d(resource_id, ticket, request_id)
-JOIN /*schema.*/resource_lease AS l ON l.resource_id = d.resource_id
-LEFT JOIN /*schema.*/lease_waiter AS w ON w.resource_id = d.resource_id AND w.ticket = d.ticket AND w.request_id = d.request_id
+CROSS JOIN LATERAL (
+    SELECT r.request_id, r.lease_id, r.fence, r.owner_id, r.ended_at, r.expires_at, r.lock_delay, r.served
+    FROM /*schema.*/resource_lease AS r
+    WHERE r.resource_id = d.resource_id
+    LIMIT 1
+) AS l
+LEFT JOIN LATERAL (
+    SELECT p.ticket FROM /*schema.*/lease_waiter AS p
+    WHERE p.resource_id = d.resource_id AND p.ticket = d.ticket AND p.request_id = d.request_id
+    LIMIT 1
+) AS w ON true
 `
 
 type WatchParams struct {
@@ -519,7 +538,7 @@ type WatchRow struct {
 
 // Watch reads how the given waiters stand, one row each, without locks: granted (with the lease),
 // in line, or gone; and what their resource's holder has left (zero or less: it may be taken). Zero
-// rows mean that none of the resources exists.
+// rows mean that none of the resources exists. Each waiter is looked up by itself, as in Renew.
 func (q *Queries) Watch(ctx context.Context, db DBTX, arg WatchParams) ([]WatchRow, error) {
 	rows, err := db.Query(ctx, watch, arg.Resources, arg.Tickets, arg.Requests)
 	if err != nil {

@@ -116,7 +116,11 @@ const claimStates = `-- name: ClaimStates :many
 SELECT d.id::bigint AS id, coalesce(j.state, '')::text AS state, coalesce(j.fence, 0)::bigint AS fence,
        coalesce(j.attempt, 0)::int AS attempt, coalesce(j.worker_id, '')::text AS worker_id
 FROM ROWS FROM (unnest($1::bigint[])) AS d(id)
-LEFT JOIN /*schema.*/job AS j ON j.id = d.id
+LEFT JOIN LATERAL (
+    SELECT r.state, r.fence, r.attempt, r.worker_id FROM /*schema.*/job AS r
+    WHERE r.id = d.id
+    LIMIT 1
+) AS j ON true
 `
 
 type ClaimStatesRow struct {
@@ -128,7 +132,8 @@ type ClaimStatesRow struct {
 }
 
 // ClaimStates tells what became of claims that a step did not touch. It has one row for each claim
-// that is asked about; state is empty where the job is gone. It reads without locks.
+// that is asked about; state is empty where the job is gone. It reads without locks, and looks each
+// job up by itself.
 func (q *Queries) ClaimStates(ctx context.Context, db DBTX, ids []int64) ([]ClaimStatesRow, error) {
 	rows, err := db.Query(ctx, claimStates, ids)
 	if err != nil {

@@ -39,10 +39,14 @@ func (q *Queries) Count(ctx context.Context, db DBTX, queue string) (CountRow, e
 
 const drop = `-- name: Drop :many
 WITH mine AS MATERIALIZED (
-    SELECT j.id FROM /*schema.*/job AS j
-    WHERE j.id = ANY($1::bigint[]) AND j.state IN ('ready', 'waiting', 'parked')
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j
+    SELECT h.id
+    FROM (SELECT u.id FROM unnest($1::bigint[]) AS u(id) ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.state IN ('ready', 'waiting', 'parked')
+        LIMIT 1
+        FOR NO KEY UPDATE OF j
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state = 'dropped', finished_at = clock_timestamp(), unique_key = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
@@ -50,7 +54,8 @@ WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
 RETURNING j.id
 `
 
-// Drop ends jobs that nobody runs. A job without a row in the answer is running, over or gone.
+// Drop ends jobs that nobody runs. A job without a row in the answer is running, over or gone. Each is
+// looked up by itself, as in Extend.
 func (q *Queries) Drop(ctx context.Context, db DBTX, ids []int64) ([]int64, error) {
 	rows, err := db.Query(ctx, drop, ids)
 	if err != nil {
@@ -253,10 +258,14 @@ func (q *Queries) PrunePartitions(ctx context.Context, db DBTX, maxRows int32) (
 
 const retry = `-- name: Retry :many
 WITH mine AS MATERIALIZED (
-    SELECT j.id FROM /*schema.*/job AS j
-    WHERE j.id = ANY($1::bigint[]) AND j.state = 'parked'
-    ORDER BY j.id
-    FOR NO KEY UPDATE OF j
+    SELECT h.id
+    FROM (SELECT u.id FROM unnest($1::bigint[]) AS u(id) ORDER BY u.id) AS d
+    CROSS JOIN LATERAL (
+        SELECT j.id FROM /*schema.*/job AS j
+        WHERE j.id = d.id AND j.state = 'parked'
+        LIMIT 1
+        FOR NO KEY UPDATE OF j
+    ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state = 'ready', attempt = 0, run_at = clock_timestamp()
@@ -265,7 +274,7 @@ RETURNING j.id
 `
 
 // Retry makes parked jobs ready at once, with all their attempts before them. A job without a row
-// in the answer was not parked.
+// in the answer was not parked. Each is looked up by itself, as in Extend.
 func (q *Queries) Retry(ctx context.Context, db DBTX, ids []int64) ([]int64, error) {
 	rows, err := db.Query(ctx, retry, ids)
 	if err != nil {
