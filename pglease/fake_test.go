@@ -208,7 +208,7 @@ func (f *fakeAuthority) Watch(ctx context.Context, places []authority.Place) ([]
 	return standings, nil
 }
 
-func (f *fakeAuthority) Ghosts(ctx context.Context, _ []authority.Handover) ([]fence.LeaseID, error) {
+func (f *fakeAuthority) Ghosts(ctx context.Context, _ []authority.Handover) (map[fence.LeaseID]bool, error) {
 	return nil, f.enter(ctx, "ghosts")
 }
 

@@ -20,6 +20,9 @@ func statement(name string) func(string) bool {
 	return func(sql string) bool { return strings.Contains(sql, "-- name: "+name+" ") }
 }
 
+// joins tells the statements that take a place in line.
+func joins(sql string) bool { return statement("Join")(sql) || statement("JoinHeld")(sql) }
+
 // faulty returns a client whose connections can be tampered with, and an honest pool beside it.
 func faulty(t *testing.T, config pglease.Config) (*pglease.Client, *pgleasetest.Faults, *pgxpool.Pool) {
 	t.Helper()

@@ -2,7 +2,6 @@ package pglease
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -105,15 +104,27 @@ func (g *ghosts) look(ctx context.Context) {
 	}
 	gone, err := g.line.client.auth.Ghosts(limited, list)
 	for _, h := range asked {
+		died, current := gone[h.Token.LeaseID()]
 		switch {
-		case err != nil || !slices.Contains(gone, h.Token.LeaseID()):
+		case err == nil && !current:
+			g.drop(h)
+		case !died:
 			h.gone = 0
 		case h.gone == 0:
 			h.gone = 1
 		default:
-			g.forget(h.Token.Resource())
+			g.drop(h)
 			g.bury(limited, h.Handover)
 		}
+	}
+}
+
+// drop ends the care for a hand-over, unless there was another of its resource meanwhile.
+func (g *ghosts) drop(h *handed) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if resource := h.Token.Resource(); g.watched[resource] == h {
+		delete(g.watched, resource)
 	}
 }
 

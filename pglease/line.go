@@ -136,7 +136,7 @@ func (l *line) begin() {
 func (l *line) placed(p *place, ticket int64, sent time.Time, look time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.tickets, p.Ticket)
+	l.unmark(p)
 	p.Ticket, p.seen = ticket, sent
 	l.tickets[ticket] = p.Request
 	if ring, rung := l.early[ticket]; rung {
@@ -163,9 +163,17 @@ func (l *line) exit(p *place) {
 	l.calls[p.Request] = slices.DeleteFunc(l.calls[p.Request], func(q *place) bool { return q == p })
 	if len(l.calls[p.Request]) == 0 {
 		delete(l.calls, p.Request)
-		delete(l.tickets, p.Ticket)
+		l.unmark(p)
 	}
 	l.idle = time.Now()
+}
+
+// unmark takes a waiter's ticket away from it. A server that has lost the last places in a crash may have
+// given it to another. l.mu is held.
+func (l *line) unmark(p *place) {
+	if l.tickets[p.Ticket] == p.Request {
+		delete(l.tickets, p.Ticket)
+	}
 }
 
 // tell wakes the waiter. A grant replaces a ring; a ring is nothing new to one that has either.

@@ -172,7 +172,7 @@ func TestTheReleaseComesBetween_W3(t *testing.T) {
 	held := acquire(t, holder, "r")
 	var once sync.Once
 	faults.BeforeStatement(func(sql string) {
-		if statement("Join")(sql) {
+		if joins(sql) {
 			once.Do(func() { release(t, held) })
 		}
 	})

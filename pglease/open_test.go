@@ -56,7 +56,7 @@ func TestAnUnknownOutcomeIsNotHeld(t *testing.T) {
 	events := newJournal()
 	waiter, faults, pool := faulty(t, pglease.Config{Observer: events})
 	acquire(t, newClient(t, pool, pglease.Config{}), "r")
-	lost := faults.LoseNextReply(statement("Join"))
+	lost := faults.LoseNextReply(joins)
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := waitFor(ctx, waiter, "r", pglease.WithRequestID(pglease.NewRequestID()))
 	<-lost.Done()
@@ -77,10 +77,10 @@ func TestAnOpenTryIsNotForgotten(t *testing.T) {
 		waiter, faults, pool := faulty(t, pglease.Config{})
 		acquire(t, newClient(t, pool, pglease.Config{}), "r")
 		ctx, cancel := context.WithCancel(t.Context())
-		var joins atomic.Int64
+		var joined atomic.Int64
 		faults.BeforeStatement(func(sql string) {
 			switch {
-			case statement("Join")(sql) && joins.Add(1) == 2:
+			case joins(sql) && joined.Add(1) == 2:
 				for _, sql := range []string{
 					"DELETE FROM pglease.lease_waiter",
 					"UPDATE pglease.resource_lease SET ended_at = clock_timestamp()",
@@ -90,11 +90,11 @@ func TestAnOpenTryIsNotForgotten(t *testing.T) {
 						t.Error(err)
 					}
 				}
-			case statement("Acquire")(sql) && joins.Load() == 2:
+			case statement("Acquire")(sql) && joined.Load() == 2:
 				cancel()
 			}
 		})
-		faults.LoseNextReply(statement("Join"))
+		faults.LoseNextReply(joins)
 		var options []pglease.AcquireOption
 		if named {
 			options = append(options, pglease.WithRequestID(pglease.NewRequestID()))

@@ -282,7 +282,7 @@ func TestACancelledContextLeavesNoLease_U5(t *testing.T) {
 	var strike atomic.Pointer[func(n int64, sql string)]
 	faults.BeforeStatement(func(sql string) {
 		n := counting.Add(1)
-		if statement("Join")(sql) {
+		if joins(sql) {
 			joining.Store(true)
 		}
 		if f := strike.Load(); f != nil {

@@ -133,6 +133,7 @@ func (c *Client) join(ctx context.Context, r *request, p *place) (*Lease, error)
 		if try > 0 && !pause(ctx, c.config.RequestTimeout/100<<try) {
 			break
 		}
+		j.Fresh = try == 0 && !r.named && !r.open && p.Ticket == 0
 		if deadline, ok := ctx.Deadline(); ok {
 			j.Patience = max(time.Until(deadline), time.Microsecond)
 		}

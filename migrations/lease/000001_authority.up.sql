@@ -37,11 +37,13 @@ SELECT -t.timeline, (pg_control_system()).system_identifier FROM /*schema.*/serv
 
 -- server_floor is the least fence that is new to this server now: generation << 41 | milliseconds.
 -- It keeps fences rising where old + 1 cannot: the last grants were lost in a failover, a backup
--- was restored, or the row was pruned. in_grace tells that nothing is to be granted yet.
+-- was restored, or the row was pruned. in_grace tells that nothing is to be granted yet; history, whether
+-- ended tenures are kept, for who asks for all of it at once.
 CREATE VIEW /*schema.*/server_floor AS
 SELECT (greatest(i.generation_base + t.timeline, 0) << 41)
        | least(greatest((date_part('epoch', clock_timestamp()) * 1000)::bigint - (date_part('epoch', i.epoch) * 1000)::bigint, 1), (1::bigint << 41) - 1) AS floor,
-       i.failover_grace IS NOT NULL AND (i.grace_generation < i.generation_base + t.timeline OR i.grace_until > clock_timestamp()) AS in_grace
+       i.failover_grace IS NOT NULL AND (i.grace_generation < i.generation_base + t.timeline OR i.grace_until > clock_timestamp()) AS in_grace,
+       i.history
 FROM /*schema.*/installation i, /*schema.*/server_timeline t
 WHERE i.id;
 

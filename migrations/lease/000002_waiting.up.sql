@@ -58,8 +58,8 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 -- because some small statements, planned once, cost less than one large one: an executor is set up
 -- anew for every part of a statement each time.
 -- It looks at one waiter after the other, because trying an advisory lock takes it, shared, until the
--- transaction ends; the settings keep the line from being sorted for the sake of its first row. The
--- search begins after the ticket served.
+-- transaction ends, and because it mostly needs no more than the first; the settings keep the line from
+-- being sorted for its sake. The search begins after the ticket served.
 CREATE FUNCTION /*schema.*/lease_pass(
     IN p_resource text, IN p_lease uuid, IN p_successor text,
     OUT outcome text, OUT in_time boolean, OUT client_id uuid, OUT request_id uuid, OUT ticket bigint,
@@ -72,9 +72,11 @@ DECLARE
     m       record;
     w       record;
     lowest  bigint;           -- that a fence may be
-    waits   boolean := false; -- for the end of a grace
+    waits   boolean;          -- for the end of a grace
+    kept    boolean;          -- ended tenures are
     dropped integer := 0;
     low     bigint;
+    looked  bigint;           -- the last ticket that was looked at
     told    boolean := false; -- only: it stays in line
     at      timestamptz;
     over_at timestamptz;
@@ -95,37 +97,38 @@ BEGIN
         RETURN;
     END IF;
     low := m.served;
+    looked := low;
     IF m.waiting > 0 THEN
-        SELECT f.floor, f.in_grace INTO lowest, waits FROM /*schema.*/server_floor AS f;
+        SELECT s.floor, s.in_grace, s.history INTO lowest, waits, kept FROM /*schema.*/server_floor AS s;
         IF waits AND p_lease IS NULL THEN
             PERFORM /*schema.*/refuse_in_grace();
         END IF;
-    END IF;
-    IF m.waiting > 0 AND NOT waits THEN
-        FOR w IN
-            SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.deadline, q.lease_id
+        WHILE NOT waits LOOP
+            SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.lease_id,
+                   q.deadline IS NULL OR q.deadline > clock_timestamp() AS in_time,
+                   (SELECT CASE WHEN c.alive_until <= clock_timestamp() THEN false
+                                WHEN c.session_key IS NULL THEN true
+                                ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END
+                    FROM /*schema.*/lease_client AS c WHERE c.client_id = q.client_id) AS alive INTO w
             FROM /*schema.*/lease_waiter AS q
-            WHERE q.resource_id = p_resource AND q.ticket > m.served
+            WHERE q.resource_id = p_resource AND q.ticket > looked AND (p_successor = '' OR q.owner_id = p_successor)
             ORDER BY q.resource_id, q.ticket
-        LOOP
-            CONTINUE WHEN p_successor <> '' AND w.owner_id <> p_successor;
-            IF (w.deadline IS NULL OR w.deadline > clock_timestamp()) AND EXISTS (
-                SELECT FROM /*schema.*/lease_client AS c
-                WHERE c.client_id = w.client_id
-                  AND CASE WHEN c.alive_until <= clock_timestamp() THEN false
-                           WHEN c.session_key IS NULL THEN true
-                           ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END
-            ) THEN
+            LIMIT 1;
+            EXIT WHEN NOT FOUND;
+            looked := w.ticket;
+            IF w.in_time AND w.alive THEN
                 ticket := w.ticket; client_id := w.client_id; request_id := w.request_id; told := w.barging;
             END IF;
             EXIT WHEN told;
-            DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = w.ticket;
+            DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = looked;
             dropped := dropped + 1;
             IF p_successor = '' THEN
-                low := w.ticket;
+                low := looked;
             END IF;
             EXIT WHEN ticket IS NOT NULL;
         END LOOP;
+    ELSE
+        SELECT i.history INTO kept FROM /*schema.*/installation AS i WHERE i.id;
     END IF;
     at := clock_timestamp();
     over_at := CASE WHEN p_lease IS NULL THEN m.expires_at ELSE least(at, m.expires_at) END;
@@ -150,7 +153,7 @@ BEGIN
         SET ended_at = coalesce(l.ended_at, over_at), waiting = l.waiting - dropped, served = low
         WHERE l.resource_id = p_resource;
     END IF;
-    IF m.ended_at IS NULL AND (SELECT i.history FROM /*schema.*/installation AS i WHERE i.id) THEN
+    IF m.ended_at IS NULL AND kept THEN
         INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
         VALUES (p_resource, m.fence, m.owner_id, m.lease_id, m.request_id, m.acquired_at, m.expires_at, over_at,
                 CASE WHEN in_time THEN 'released' ELSE 'expired' END, m.ticket);

@@ -48,7 +48,8 @@ func RingOf(next Handover) Ring {
 	return r
 }
 
-// JoinRequest asks for a place in line.
+// JoinRequest asks for a place in line. It is Fresh where no join of the request was sent before, by anybody,
+// and no acquire of it is under way.
 type JoinRequest struct {
 	Request
 	Client     ID
@@ -117,8 +118,9 @@ type Line interface {
 	// Watch tells how waiters stand. Those whose resource has no row are left out.
 	Watch(ctx context.Context, places []Place) ([]Standing, error)
 
-	// Ghosts tells which leases, handed to waiters a moment ago, lie with a client that has died.
-	Ghosts(ctx context.Context, handed []Handover) ([]fence.LeaseID, error)
+	// Ghosts looks after leases that were handed to waiters a moment ago. Those that are over or were
+	// renewed are left out; of the others it tells whether their client has died.
+	Ghosts(ctx context.Context, handed []Handover) (gone map[fence.LeaseID]bool, err error)
 
 	// Bury ends such a lease, if it still is one, and serves the line.
 	Bury(ctx context.Context, handed Handover) (Handover, error)

@@ -233,6 +233,7 @@ func (p *Postgres) ends(ctx context.Context, on conn, leases []fence.Token) ([]E
 
 // Release implements Authority.
 func (p *Postgres) Release(ctx context.Context, r ReleaseRequest) (end End, next Handover, err error) {
+	sent := time.Now()
 	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
 		if r.Unawaited && r.Successor == "" {
 			if end, err = p.releaseUnawaited(ctx, c, r.Lease); err != nil || end.Ended != EndUnknown {
@@ -242,6 +243,9 @@ func (p *Postgres) Release(ctx context.Context, r ReleaseRequest) (end End, next
 		end, next, err = p.release(ctx, c, r)
 		return err
 	})
+	if err == nil {
+		p.refused.handed(r.Lease.Resource(), sent, next)
+	}
 	if err != nil || end.Ended != EndUnknown {
 		return end, next, err
 	}

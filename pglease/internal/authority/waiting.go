@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/pglease/pglease/pglease/fence"
@@ -15,30 +16,82 @@ import (
 
 // Join implements Line.
 func (p *Postgres) Join(ctx context.Context, r JoinRequest) (answer Answer, err error) {
-	var patience *time.Duration
-	if r.Patience > 0 {
-		patience = &r.Patience
-	}
-	err = p.onPool(ctx, func(c *pgx.Conn) error {
-		row, err := p.queries.Join(ctx, p.on(c), leasedb.JoinParams{
-			ResourceID: r.Resource, RequestID: uuid(r.ID), MaxWaiting: int32(r.MaxWaiting), OwnerID: r.Owner,
-			TTL: r.TTL, LockDelay: r.LockDelay, ClientID: uuid(r.Client), Barging: r.Barging, Patience: patience, LeaseID: uuid(r.Lease),
-		})
-		if errors.Is(err, pgx.ErrNoRows) {
-			answer = Answer{Outcome: Held}
-			return nil
-		}
-		answer = Answer{
-			Outcome: Outcome(row.Outcome), Owner: row.OwnerID, Remaining: row.Remaining, DatabaseTime: row.DatabaseTime,
-			Ticket: row.Ticket, Ahead: int(row.Ahead),
-		}
-		if answer.Outcome == Granted || answer.Outcome == Repeated {
-			answer.Token = token(r.Resource, row.Fence, row.LeaseID)
-			answer.Unconfirmed = row.WaitsForStandby && (answer.Outcome == Repeated || !watched(c.PgConn()))
+	sent := time.Now()
+	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
+		for _, step := range p.steps(r) {
+			if answer, err = step(ctx, c, r); err != nil || answer.Outcome != ask {
+				break
+			}
 		}
 		return err
 	})
+	if err == nil {
+		p.refused.note(r.Resource, sent, answer)
+	}
 	return answer.held(err)
+}
+
+// steps are what a join tries, until one does not answer ask. Only the last can do whatever is to be done, and it
+// costs as much as the two before it, which do one thing each where they can, and else nothing.
+func (p *Postgres) steps(r JoinRequest) []func(context.Context, *pgx.Conn, JoinRequest) (Answer, error) {
+	type steps = []func(context.Context, *pgx.Conn, JoinRequest) (Answer, error)
+	switch {
+	case !r.Fresh || r.Barging:
+		return steps{p.join}
+	case p.refused.likely(r.Resource):
+		return steps{p.joinHeld, p.takeFree, p.join}
+	}
+	return steps{p.takeFree, p.joinHeld, p.join}
+}
+
+func (p *Postgres) takeFree(ctx context.Context, c *pgx.Conn, r JoinRequest) (Answer, error) {
+	answer, err := p.acquireFree(ctx, c, r.Request)
+	if err == nil && answer.Outcome == Held {
+		answer.Outcome = ask
+	}
+	return answer, err
+}
+
+func (r JoinRequest) patience() *time.Duration {
+	if r.Patience > 0 {
+		return &r.Patience
+	}
+	return nil
+}
+
+func (p *Postgres) joinHeld(ctx context.Context, c *pgx.Conn, r JoinRequest) (Answer, error) {
+	row, err := p.queries.JoinHeld(ctx, p.on(c), leasedb.JoinHeldParams{
+		ResourceID: r.Resource, RequestID: uuid(r.ID), MaxWaiting: int32(r.MaxWaiting), ClientID: uuid(r.Client), OwnerID: r.Owner,
+		TTL: r.TTL, LockDelay: r.LockDelay, Barging: r.Barging, Patience: r.patience(), LeaseID: uuid(r.Lease),
+	})
+	if errors.Is(err, pgx.ErrNoRows) || isUniqueViolation(err) {
+		return Answer{Outcome: ask}, nil
+	}
+	return Answer{Outcome: Joined, Remaining: row.Remaining, Ticket: row.Ticket, Ahead: int(row.Ahead)}, err
+}
+
+func isUniqueViolation(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "23505"
+}
+
+func (p *Postgres) join(ctx context.Context, c *pgx.Conn, r JoinRequest) (Answer, error) {
+	row, err := p.queries.Join(ctx, p.on(c), leasedb.JoinParams{
+		ResourceID: r.Resource, RequestID: uuid(r.ID), MaxWaiting: int32(r.MaxWaiting), OwnerID: r.Owner,
+		TTL: r.TTL, LockDelay: r.LockDelay, ClientID: uuid(r.Client), Barging: r.Barging, Patience: r.patience(), LeaseID: uuid(r.Lease),
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Answer{Outcome: Held}, nil
+	}
+	answer := Answer{
+		Outcome: Outcome(row.Outcome), Owner: row.OwnerID, Remaining: row.Remaining, DatabaseTime: row.DatabaseTime,
+		Ticket: row.Ticket, Ahead: int(row.Ahead),
+	}
+	if answer.Outcome == Granted || answer.Outcome == Repeated {
+		answer.Token = token(r.Resource, row.Fence, row.LeaseID)
+		answer.Unconfirmed = row.WaitsForStandby && (answer.Outcome == Repeated || !watched(c.PgConn()))
+	}
+	return answer, err
 }
 
 // Leave implements Line.
@@ -143,21 +196,36 @@ func (p *Postgres) watch(ctx context.Context, c *pgx.Conn, places []Place) ([]le
 }
 
 // Ghosts implements Line.
-func (p *Postgres) Ghosts(ctx context.Context, handed []Handover) (ghosts []fence.LeaseID, err error) {
+func (p *Postgres) Ghosts(ctx context.Context, handed []Handover) (gone map[fence.LeaseID]bool, err error) {
+	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
+		gone, err = p.ghosts(ctx, c, handed)
+		return err
+	})
+	return gone, err
+}
+
+func (p *Postgres) ghosts(ctx context.Context, c *pgx.Conn, handed []Handover) (map[fence.LeaseID]bool, error) {
+	if len(handed) == 1 {
+		one := handed[0]
+		gone, err := p.queries.GhostOne(ctx, p.on(c), leasedb.GhostOneParams{
+			ResourceID: one.Token.Resource(), LeaseID: uuid(one.Token.LeaseID()), ClientID: uuid(one.Client),
+		})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil, nil
+		}
+		return map[fence.LeaseID]bool{one.Token.LeaseID(): gone}, err
+	}
 	tokens, clients := make([]fence.Token, len(handed)), make([]pgtype.UUID, len(handed))
 	for i, h := range handed {
 		tokens[i], clients[i] = h.Token, uuid(h.Client)
 	}
 	resources, leases, _ := columns(tokens)
-	err = p.onPool(ctx, func(c *pgx.Conn) error {
-		ids, err := p.queries.Ghosts(ctx, p.on(c), leasedb.GhostsParams{Resources: resources, Leases: leases, Clients: clients})
-		ghosts = make([]fence.LeaseID, len(ids))
-		for i, id := range ids {
-			ghosts[i] = id.Bytes
-		}
-		return err
-	})
-	return ghosts, err
+	rows, err := p.queries.Ghosts(ctx, p.on(c), leasedb.GhostsParams{Resources: resources, Leases: leases, Clients: clients})
+	gone := make(map[fence.LeaseID]bool, len(rows))
+	for _, row := range rows {
+		gone[row.LeaseID.Bytes] = row.Gone
+	}
+	return gone, err
 }
 
 // Bury implements Line.

@@ -87,8 +87,30 @@ func (q *Queries) Farewell(ctx context.Context, db DBTX, clientID pgtype.UUID) e
 	return err
 }
 
+const ghostOne = `-- name: GhostOne :one
+SELECT (CASE WHEN c.session_key IS NULL THEN false ELSE pg_try_advisory_xact_lock_shared(c.session_key) END)::boolean AS gone
+FROM /*schema.*/resource_lease AS l, /*schema.*/lease_client AS c
+WHERE l.resource_id = $1::text AND l.lease_id = $2::uuid AND c.client_id = $3::uuid
+  AND l.ended_at IS NULL AND l.expires_at > clock_timestamp() AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds'
+`
+
+type GhostOneParams struct {
+	ResourceID string
+	LeaseID    pgtype.UUID
+	ClientID   pgtype.UUID
+}
+
+// GhostOne is Ghosts of one lease, which is planned once. Zero rows mean that it is over or was renewed.
+func (q *Queries) GhostOne(ctx context.Context, db DBTX, arg GhostOneParams) (bool, error) {
+	row := db.QueryRow(ctx, ghostOne, arg.ResourceID, arg.LeaseID, arg.ClientID)
+	var gone bool
+	err := row.Scan(&gone)
+	return gone, err
+}
+
 const ghosts = `-- name: Ghosts :many
-SELECT l.lease_id
+SELECT l.lease_id,
+       (CASE WHEN c.session_key IS NULL THEN false ELSE pg_try_advisory_xact_lock_shared(c.session_key) END)::boolean AS gone
 FROM ROWS FROM (unnest($1::text[]), unnest($2::uuid[]), unnest($3::uuid[])) AS d(resource_id, lease_id, client_id)
 CROSS JOIN LATERAL (
     SELECT r.lease_id, r.ended_at, r.expires_at, r.acquired_at, r.ttl
@@ -101,9 +123,7 @@ CROSS JOIN LATERAL (
     WHERE k.client_id = d.client_id
     LIMIT 1
 ) AS c
-WHERE CASE WHEN l.ended_at IS NULL AND l.expires_at > clock_timestamp()
-            AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds' AND c.session_key IS NOT NULL
-           THEN pg_try_advisory_xact_lock_shared(c.session_key) ELSE false END
+WHERE l.ended_at IS NULL AND l.expires_at > clock_timestamp() AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds'
 `
 
 type GhostsParams struct {
@@ -112,23 +132,29 @@ type GhostsParams struct {
 	Clients   []pgtype.UUID
 }
 
-// Ghosts tells which of the given leases, handed over a moment ago, lie with a client that is gone:
-// never renewed, and the client's session lock is free. Zero rows mean that none does. A process that
-// dies in the instant of the hand-over may still look alive to that, until the server has noticed.
-// Each lease is looked up by itself, as in Renew.
-func (q *Queries) Ghosts(ctx context.Context, db DBTX, arg GhostsParams) ([]pgtype.UUID, error) {
+type GhostsRow struct {
+	LeaseID pgtype.UUID
+	Gone    bool
+}
+
+// Ghosts looks after leases that were handed over a moment ago and never renewed since. gone tells that the
+// client's session lock is free: the lease lies with a process that has died. One that dies in the instant
+// of the hand-over may still look alive to that, until the server has noticed. Zero rows mean that all of
+// them are over or were renewed: there is nothing more to look after. Each lease is looked up by itself, as
+// in Renew.
+func (q *Queries) Ghosts(ctx context.Context, db DBTX, arg GhostsParams) ([]GhostsRow, error) {
 	rows, err := db.Query(ctx, ghosts, arg.Resources, arg.Leases, arg.Clients)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []pgtype.UUID
+	var items []GhostsRow
 	for rows.Next() {
-		var lease_id pgtype.UUID
-		if err := rows.Scan(&lease_id); err != nil {
+		var i GhostsRow
+		if err := rows.Scan(&i.LeaseID, &i.Gone); err != nil {
 			return nil, err
 		}
-		items = append(items, lease_id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -210,7 +236,11 @@ WITH room AS MATERIALIZED (
 SELECT a.outcome::text AS outcome, a.lease_id::uuid AS lease_id, a.fence::bigint AS fence, a.owner_id::text AS owner_id,
        a.remaining::interval AS remaining, a.ticket::bigint AS ticket, a.ahead::integer AS ahead,
        clock_timestamp()::timestamptz AS database_time,
-       (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+       -- A place is not worth the wait for the disk, during which nobody could release the resource: whatever it is
+       -- granted is committed after it, and so is on disk only together with it. A place that a crash of the server
+       -- takes is missed as soon as the client has a session again, and taken anew.
+       (CASE WHEN a.outcome = 'joined' THEN set_config('synchronous_commit', 'off', true)
+             WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
              THEN set_config('synchronous_commit', 'on', true)
              ELSE current_setting('synchronous_commit') END)::text AS synchronous_commit,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
@@ -275,6 +305,86 @@ func (q *Queries) Join(ctx context.Context, db DBTX, arg JoinParams) (JoinRow, e
 		&i.DatabaseTime,
 		&i.SynchronousCommit,
 		&i.WaitsForStandby,
+	)
+	return i, err
+}
+
+const joinHeld = `-- name: JoinHeld :one
+WITH counted AS (
+    UPDATE /*schema.*/resource_lease AS l
+    SET waiting = l.waiting + 1
+    WHERE l.resource_id = $1::text
+      AND l.request_id <> $2::uuid
+      AND l.refused_request_id IS DISTINCT FROM $2::uuid
+      AND l.waiting < $3::integer
+      AND (l.waiting > 0 OR l.ended_at IS NULL AND l.expires_at + l.lock_delay > clock_timestamp())
+      AND NOT EXISTS (
+          SELECT FROM /*schema.*/lease_history AS h
+          WHERE h.request_id = $2::uuid AND h.resource_id = l.resource_id)
+    RETURNING l.resource_id, l.waiting, l.ended_at, l.expires_at, l.lock_delay
+), placed AS (
+    INSERT INTO /*schema.*/lease_waiter AS w (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at, deadline, lease_id)
+    SELECT c.resource_id, $2::uuid, $4::uuid, $5::text,
+           $6::interval, $7::interval, $8::boolean, clock_timestamp(),
+           clock_timestamp() + $9::interval, $10::uuid
+    FROM counted AS c
+    RETURNING w.ticket
+)
+SELECT p.ticket, (c.waiting - 1)::integer AS ahead,
+       (CASE WHEN c.ended_at IS NOT NULL OR c.expires_at + c.lock_delay <= clock_timestamp() THEN interval '0'
+             ELSE c.expires_at - clock_timestamp() END)::interval AS remaining,
+       -- As in Join: a place is not worth the wait for the disk.
+       set_config('synchronous_commit', 'off', true)::text AS synchronous_commit
+FROM counted AS c, placed AS p
+`
+
+type JoinHeldParams struct {
+	ResourceID string
+	RequestID  pgtype.UUID
+	MaxWaiting int32
+	ClientID   pgtype.UUID
+	OwnerID    string
+	TTL        time.Duration
+	LockDelay  time.Duration
+	Barging    bool
+	Patience   *time.Duration
+	LeaseID    pgtype.UUID
+}
+
+type JoinHeldRow struct {
+	Ticket            int64
+	Ahead             int32
+	Remaining         time.Duration
+	SynchronousCommit string
+}
+
+// JoinHeld is Join for the common case, at less than half its cost: the resource is held, or others wait
+// already, so that there is nothing to be granted. It takes the place at the end of the line and tells the
+// ticket, how many are ahead, and what the holder has left. Zero rows mean that nothing was done and Join
+// must tell: the resource is free or has no row, the line is full, or the request was granted or abandoned.
+// A request that has a place already is refused as a unique_violation: ask Join then too.
+//
+// It is ordered against releases by the row's lock, as Join, and the conditions hold for the row as it is when
+// the lock is there. Where the lease expired meanwhile, the answer says so: the line is to be served.
+func (q *Queries) JoinHeld(ctx context.Context, db DBTX, arg JoinHeldParams) (JoinHeldRow, error) {
+	row := db.QueryRow(ctx, joinHeld,
+		arg.ResourceID,
+		arg.RequestID,
+		arg.MaxWaiting,
+		arg.ClientID,
+		arg.OwnerID,
+		arg.TTL,
+		arg.LockDelay,
+		arg.Barging,
+		arg.Patience,
+		arg.LeaseID,
+	)
+	var i JoinHeldRow
+	err := row.Scan(
+		&i.Ticket,
+		&i.Ahead,
+		&i.Remaining,
+		&i.SynchronousCommit,
 	)
 	return i, err
 }
