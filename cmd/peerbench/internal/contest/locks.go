@@ -16,6 +16,10 @@ const lockTTL = time.Minute
 // pollTTL is that of hand-overs of those whose waiters ask once in the TTL: short, in their favour.
 const pollTTL = 2 * time.Second
 
+// rehearsed is how many turns each contender has before its hand-overs are measured. A Postgres session plans a
+// statement anew in its first five executions, and once more for the rest of its life.
+const rehearsed = 10
+
 // pairs has clients that acquire and release a resource of their own, in one process.
 func (s *stage) pairs(ctx context.Context, p *prepared, n int) error {
 	if err := s.limit(ctx, p, "two UPDATEs of a row of one's own", n, 2); err != nil {
@@ -48,6 +52,7 @@ func (s *stage) handOvers(ctx context.Context, p *prepared, n int) error {
 	if err := s.limit(ctx, p, "one UPDATE, by one connection", 1, 1); err != nil {
 		return err
 	}
+	p.add("NOTIFY alone, as many sessions listen", notify(s.addresses[servers.Postgres], n), func() {})
 	for _, peer := range s.peers {
 		if peer.Open == nil {
 			continue
@@ -63,17 +68,24 @@ func (s *stage) turns(peer peers.Peer, n int) measure.Load {
 		ttl = pollTTL
 	}
 	var crowd peers.Crowd
+	acquire := func(ctx context.Context, contender int) (func(context.Context) error, error) {
+		return crowd.Sessions[contender].Acquire(ctx, "handover", true)
+	}
 	return measure.Load{
 		Name: peer.Name, Spent: count.Count,
 		Fill: func(ctx context.Context) (err error) {
 			crowd, err = peer.Open(ctx, peers.Options{
 				Address: s.addresses[peer.Server], N: n, Apart: true, TTL: ttl, Count: count,
 			})
+			if err != nil || !peer.Facts.InOrder { // who is served by chance may not get so many turns
+				return err
+			}
+			if err = measure.Rehearse(ctx, n, rehearsed, acquire); err != nil {
+				crowd.Close()
+			}
 			return err
 		},
-		Run: measure.Turns(n, peer.Facts.InOrder, func(ctx context.Context, contender int) (func(context.Context) error, error) {
-			return crowd.Sessions[contender].Acquire(ctx, "handover", true)
-		}),
+		Run:  measure.Turns(n, peer.Facts.InOrder, acquire),
 		Drop: func() { crowd.Close() },
 	}
 }

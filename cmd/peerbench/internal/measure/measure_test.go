@@ -3,6 +3,7 @@ package measure_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,29 @@ func TestTurnsCountGrantsToAnother(t *testing.T) {
 		if contenders > 1 && s.Moved == 0 {
 			t.Errorf("%d contenders never handed over", contenders)
 		}
+	}
+}
+
+func TestARehearsalGivesEachItsTurns(t *testing.T) {
+	t.Parallel()
+	l := token(make(chan struct{}, 1))
+	l <- struct{}{}
+	var turns [3]atomic.Int64
+	acquire := func(ctx context.Context, contender int) (func(context.Context) error, error) {
+		turns[contender].Add(1)
+		return l.acquire(ctx, contender)
+	}
+	if err := measure.Rehearse(t.Context(), len(turns), 4, acquire); err != nil {
+		t.Fatal(err)
+	}
+	for i := range turns {
+		if n := turns[i].Load(); n != 4 {
+			t.Errorf("contender %d had %d turns", i, n)
+		}
+	}
+	broken := func(context.Context, int) (func(context.Context) error, error) { return nil, errBroken }
+	if err := measure.Rehearse(t.Context(), 2, 3, broken); !errors.Is(err, errBroken) {
+		t.Errorf("rehearsed: %v", err)
 	}
 }
 

@@ -47,6 +47,30 @@ func Turns(contenders int, drain bool, acquire Acquire) func(context.Context, ti
 	}
 }
 
+// Rehearse gives each contender so many turns that nobody measures: sessions are made in it, statements prepared,
+// and code loaded. It is for those who are served in order: another might have to wait for ever.
+func Rehearse(ctx context.Context, contenders, turns int, acquire Acquire) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	for i := range contenders {
+		all.Go(func() {
+			for range turns {
+				release, err := acquire(ctx, i)
+				if err == nil {
+					err = release(context.WithoutCancel(ctx))
+				}
+				if err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
 const (
 	grace    = 5 * time.Second  // how much later than wanted the last timed turn may come
 	patience = 20 * time.Second // for the first ones
