@@ -159,3 +159,28 @@ func TestAnEntryThatDisappearsIsNoticed_W7(t *testing.T) {
 	release(t, held)
 	release(t, (<-waiting).lease)
 }
+
+// TestAPlaceThatACrashTookIsTakenAgain: the commit of a join does not wait for the disk, so a crash may take it,
+// together with every session.
+func TestAPlaceThatACrashTookIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	pool := pgleasetest.Pool(t)
+	mine, err := pgxpool.New(t.Context(), pool.Config().ConnString()+"&application_name=mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(mine.Close)
+	holder, waiter := newClient(t, pool, pglease.Config{}), newClient(t, mine, pglease.Config{})
+	held := acquire(t, holder, "r")
+	waiting := waitFor(t.Context(), waiter, "r")
+	inLine(t, pool, "r", 1)
+	execute(t, pool, "DELETE FROM pglease.lease_waiter", "UPDATE pglease.resource_lease SET waiting = 0",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'mine'")
+	inLine(t, pool, "r", 1)
+	release(t, held)
+	next := <-waiting
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	release(t, next.lease)
+}

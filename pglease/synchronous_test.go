@@ -176,3 +176,31 @@ func TestACancelledWaitForAStandbyHandsNothingOver(t *testing.T) {
 		release(t, next.lease)
 	}
 }
+
+// TestAPlaceInLineWaitsForNothing: a join holds the row that the next release needs, so its commit waits for no
+// disk and no standby. The grant does.
+func TestAPlaceInLineWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	server, admin := ownServer(t, postgres.Options{Durable: true})
+	holder := newClient(t, poolOf(t, server.URL(), nil), pglease.Config{})
+	waiter := newClient(t, poolOf(t, server.URL(), nil), pglease.Config{})
+	held := acquire(t, holder, "r")
+	first := waitFor(t.Context(), waiter, "r") // makes its session
+	inLine(t, admin, "r", 1)
+	release(t, held)
+	next := <-first
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	release(t, next.lease)
+	held = acquire(t, holder, "r")
+	ghost(t, admin, true)
+	again := waitFor(t.Context(), waiter, "r")
+	inLine(t, admin, "r", 1) // it would not be seen before its commit is done
+	ghost(t, admin, false)
+	release(t, held)
+	if next = <-again; next.err != nil {
+		t.Fatal(next.err)
+	}
+	release(t, next.lease)
+}

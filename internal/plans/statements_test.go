@@ -24,7 +24,7 @@ var packages = map[string]string{
 var hot = map[string][]string{
 	"lease": {
 		"AcquireFree", "Acquire", "ReleaseUnawaited", "Release", "Renew", "LeaseStates", "Abandon", "Guard", "GuardLast", "CurrentLease", "Peek",
-		"Join", "Leave", "Promote", "PruneLine", "Watch", "WatchOne", "Ghosts", "GhostOne", "Beat",
+		"Join", "JoinHeld", "Leave", "Promote", "PruneLine", "Watch", "WatchOne", "Ghosts", "GhostOne", "Beat",
 	},
 	"fence": {"Claim", "Accept", "CommandByKey"},
 	"jobs":  {"Claim", "CompleteAndClaim", "Extend", "CompleteOne", "Complete", "Fail", "Ring"},
