@@ -15,13 +15,17 @@ func (b bench) join(resource string, request byte, fresh bool) authority.Answer 
 
 func (b bench) sendJoin(r authority.Request) authority.Answer {
 	b.Helper()
-	answer, err := b.Join(b.Context(), authority.JoinRequest{
-		Request: r, Client: authority.ID{0: 1}, Lease: authority.ID{0: r.ID[0], 15: 1}, Patience: time.Hour, MaxWaiting: 2,
-	})
+	answer, err := b.Join(b.Context(), joinOf(r))
 	if err != nil {
 		b.Fatalf("Join: %v", err)
 	}
 	return answer
+}
+
+func joinOf(r authority.Request) authority.JoinRequest {
+	return authority.JoinRequest{
+		Request: r, Client: authority.ID{0: 1}, Lease: authority.ID{0: r.ID[0], 15: 1}, Patience: time.Hour, MaxWaiting: 2,
+	}
 }
 
 // A join begins with the cheapest statement that is likely to settle it, and each that cannot does nothing.
@@ -41,7 +45,9 @@ func TestAJoinSendsTheCheapestThatMayDo(t *testing.T) {
 		"free":              {asked, free, authority.Request{Fresh: true}, authority.Granted, "AcquireFree"},
 		"free, seen held":   {refused, free, authority.Request{Fresh: true}, authority.Granted, "JoinHeld AcquireFree"},
 		"expired": {
-			refused, "UPDATE pglease.resource_lease SET expires_at = clock_timestamp()", authority.Request{Fresh: true}, authority.Granted,
+			refused, "UPDATE pglease.resource_lease SET expires_at = clock_timestamp()",
+			authority.Request{Fresh: true},
+			authority.Granted,
 			"JoinHeld AcquireFree Join",
 		},
 		"a full line": {
@@ -176,5 +182,48 @@ func TestGhostsAreOnlyThoseThatNobodyHasTouched(t *testing.T) {
 				t.Errorf("%s alone: %v, %v", h.Token.Resource(), one, err)
 			}
 		}
+	}
+}
+
+// A join that waits for a release joins nobody's line: it sees the row as the release has left it.
+func TestAJoinThatWaitsForAReleaseIsGranted(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change string
+		want   authority.Outcome
+	}{
+		"released":    {"UPDATE pglease.resource_lease SET ended_at = clock_timestamp()", authority.Granted},
+		"only locked": {"SELECT FROM pglease.resource_lease FOR UPDATE", authority.Joined},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.granted("r", 1)
+			b.fresh("r", 2)
+			tx, err := b.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), c.change); err != nil {
+				t.Fatal(err)
+			}
+			joined := make(chan authority.Outcome)
+			go func() {
+				answer, err := b.Join(t.Context(), joinOf(authority.Request{Resource: "r", ID: authority.ID{0: 3}, Owner: "w", TTL: ttl, Fresh: true}))
+				if err != nil {
+					t.Error(err)
+				}
+				joined <- answer.Outcome
+			}()
+			for waits := false; !waits; {
+				b.query("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')", nil, &waits)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-joined; got != c.want {
+				t.Errorf("answered %q, want %q", got, c.want)
+			}
+		})
 	}
 }

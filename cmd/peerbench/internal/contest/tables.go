@@ -85,7 +85,7 @@ func clients(n int) string {
 }
 
 var notes = map[string]string{
-	HandOver: "A hand-over is a grant to another contender than the last holder; p50 and p99 are from the call of the release until the other has it. \"To another\" is their share of all grants: where it is low, whoever releases mostly gets the resource again while others wait.",
+	HandOver: "A hand-over is a grant to another contender than the last holder; p50 and p99 are from the call of the release until the other has it. \"To another\" is their share of all grants: where it is low, whoever releases mostly gets the resource again while others wait. NOTIFY alone is sessions that pass a token on and keep nothing: what telling a waiter costs on Postgres by itself. Before version 19 each notification wakes all sessions of the database that listen, so it costs the more the more of them wait.",
 	Renew:    "pglease renews up to 500 leases in one statement; p50 and p99 are of a whole statement. etcd and ZooKeeper renew a session with all of its locks and write nothing; ZooKeeper's client does it by itself and has no call for it, and an advisory lock needs none. River renews its leader alone.",
 	Jobs:     "A job of a River client or of Run counts when its work is done; p50 and p99 are of one claim with its completion.",
 }
