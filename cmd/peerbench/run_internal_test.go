@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestEveryPeerDoesEveryWork(t *testing.T) {
 	}
 	locks := []string{"limit", "pglease", "pglease-nohistory", "etcd", "zookeeper", "redsync", "pglock", "advisory"}
 	for work, peers := range map[string][]string{
-		contest.Pairs: locks, contest.HandOver: locks,
+		contest.Pairs: locks, contest.HandOver: append(slices.Clone(locks), "notify"),
 		contest.Renew: {"limit", "pglease", "pglease-nohistory", "etcd", "redsync", "pglock"},
 	} {
 		for _, peer := range peers {

@@ -213,7 +213,7 @@ type AcquireFreeRow struct {
 }
 
 // AcquireFree is Acquire for the common case, at half its cost: the row exists, was freed by a release,
-// and nobody waits. It must not be sent twice for a request. It answers 'granted'; 'held', when
+// and nobody waits. It must not be sent for a request that may have been granted. It answers 'granted'; 'held', when
 // another owner has the resource; or 'ask', when nothing was done and Acquire must tell. Zero rows
 // mean that there is no row: ask Acquire.
 func (q *Queries) AcquireFree(ctx context.Context, db DBTX, arg AcquireFreeParams) (AcquireFreeRow, error) {
