@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// created finds what a migration creates and no other has: tables, views and functions of our schema.
-var created = regexp.MustCompile(`(?m)^CREATE (?:TABLE|VIEW|FUNCTION) "(?:[^"]|"")+"\.(\w+)`)
+// created finds what a migration creates and no other has: tables, views, functions and procedures of our schema.
+var created = regexp.MustCompile(`(?m)^CREATE (?:TABLE|VIEW|FUNCTION|PROCEDURE) "(?:[^"]|"")+"\.(\w+)`)
 
 // found returns the version that the tables themselves are at, whatever is recorded: the last one of
 // which all is there, and of those before it.

@@ -23,7 +23,7 @@ var packages = map[string]string{
 // hot are the statements whose plans are kept.
 var hot = map[string][]string{
 	"lease": {
-		"AcquireFree", "Acquire", "ReleaseUnawaited", "Release", "Renew", "LeaseStates", "Abandon", "Guard", "GuardLast", "CurrentLease", "Peek",
+		"AcquireFree", "Acquire", "ReleaseUnawaited", "ReleaseUnrung", "Renew", "LeaseStates", "Abandon", "Guard", "GuardLast", "CurrentLease", "Peek",
 		"Join", "JoinHeld", "Leave", "Promote", "PruneLine", "Watch", "WatchOne", "Ghosts", "GhostOne", "Beat",
 	},
 	"fence": {"Claim", "Accept", "CommandByKey"},

@@ -1,3 +1,4 @@
+DROP PROCEDURE /*schema.*/lease_release(text, uuid, text, uuid, text, boolean, uuid, uuid, bigint, uuid, bigint, interval, boolean, boolean);
 DROP FUNCTION /*schema.*/lease_pass(text, uuid, text);
 DROP TABLE /*schema.*/lease_waiter;
 DROP TABLE /*schema.*/lease_client;

@@ -160,3 +160,36 @@ BEGIN
     END IF;
 END
 $$;
+
+-- lease_release releases a lease by lease_pass and tells the waiter that was served, once that is committed, if it
+-- is another client's than p_client: in one statement what would otherwise be four. outcome is null where the
+-- lease was over already.
+--
+-- The notification has a transaction of its own: whoever hears it believes that it was granted, so the grant must
+-- be durable by then; and commits that notify wait for each other, which those of leases must not. An asynchronous
+-- commit is enough for a hint. Where a standby should confirm the grant the waiter is only told to look: the wait
+-- for the standby may be cut short, and the waiter is then to have the grant confirmed by a renewal.
+--
+-- It ends a transaction, so it cannot be called within one of the caller's, and has no settings of its own.
+CREATE PROCEDURE /*schema.*/lease_release(
+    IN p_resource text, IN p_lease uuid, IN p_successor text, IN p_client uuid,
+    INOUT outcome text, INOUT in_time boolean, INOUT client_id uuid, INOUT request_id uuid, INOUT ticket bigint,
+    INOUT lease_id uuid, INOUT fence bigint, INOUT remaining interval, INOUT rung boolean, INOUT waits_for_standby boolean
+) LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT p.outcome, p.in_time, p.client_id, p.request_id, p.ticket, p.lease_id, p.fence, p.expires_at - clock_timestamp(),
+           p.outcome = 'handed_over' AND p.client_id <> p_client, current_setting('synchronous_standby_names') <> ''
+    INTO outcome, in_time, client_id, request_id, ticket, lease_id, fence, remaining, rung, waits_for_standby
+    FROM /*schema.*/lease_pass(p_resource, p_lease, p_successor) AS p;
+    IF outcome = 'handed_over' AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    IF rung THEN
+        COMMIT;
+        PERFORM set_config('synchronous_commit', 'off', true),
+            pg_notify('pglease_' || replace(client_id::text, '-', ''),
+                lpad(to_hex(ticket), 16, '0') || CASE WHEN waits_for_standby THEN ''
+                    ELSE lpad(to_hex(fence), 16, '0') || left(encode(sha256(uuid_send(lease_id)), 'hex'), 32) END);
+    END IF;
+END
+$$;

@@ -26,14 +26,15 @@ WITH mine AS MATERIALIZED (
 )
 SELECT (e.ended_at < e.expires_at)::boolean AS in_time FROM ended AS e;
 
--- name: Release :one
--- Release ends the tenure of exactly this lease and records it. Where somebody waits it hands the
+-- name: ReleaseUnrung :one
+-- ReleaseUnrung ends the tenure of exactly this lease and records it. Where somebody waits it hands the
 -- resource over in the same statement: the first live waiter gets the next lease, and the dead and
 -- late ones before it are dropped. With a successor only a waiter of that owner name is looked for.
 -- It answers 'released'; 'handed_over', with the new lease; 'rung', when it was released and the
 -- first waiter is a barging one that should be told; or 'alone' when the named successor does not
 -- wait, and nothing was done. in_time is false where the lease had expired and nobody had taken it.
 -- Zero rows mean that the lease was over already: harmless, and nothing of a newer lease is touched.
+-- Whoever was served is to be told; the procedure lease_release does all of this and tells them too.
 --
 -- The lock is the strongest, so that a guarded transaction is waited for before the clock is read.
 -- Where nothing is granted, the commit may be as asynchronous as the session likes.
@@ -44,15 +45,6 @@ SELECT p.outcome::text AS outcome, p.in_time::boolean AS in_time,
        coalesce(p.lease_id, sqlc.arg(lease_id)::uuid)::uuid AS next_lease_id,
        coalesce(p.fence, 0)::bigint AS next_fence,
        coalesce(p.expires_at - clock_timestamp(), interval '0')::interval AS next_remaining,
-       -- What is sent to the waiter, in this session, once this is committed; '' where there is nobody to be told.
-       -- Where a standby should confirm the commit the waiter is only told to look: the wait for the standby may
-       -- be cut short, and the waiter is then to have the grant confirmed by a renewal.
-       CASE WHEN p.outcome = 'handed_over' AND p.client_id <> sqlc.arg(client_id)::uuid THEN set_config('pglease.ring',
-           concat('pglease_', replace(p.client_id::text, '-', ''), ' ', lpad(to_hex(p.ticket), 16, '0'),
-                  CASE WHEN current_setting('synchronous_standby_names') = ''
-                       THEN concat(lpad(to_hex(p.fence), 16, '0'), left(encode(sha256(uuid_send(p.lease_id)), 'hex'), 32)) END), false)
-           ELSE '' END::text AS ring,
-       clock_timestamp()::timestamptz AS database_time,
        CASE WHEN p.outcome = 'handed_over' AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
             THEN set_config('synchronous_commit', 'on', true) ELSE '' END::text AS synchronous_commit,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby

@@ -25,18 +25,6 @@ func (p *Postgres) Ring(ctx context.Context, client ID, ring Ring) error {
 	})
 }
 
-// bell is the ring of a release that travels behind it, in the same round trip: the release leaves
-// the text in a setting of its session, and ringSet sends it once the release is committed. A text that
-// stayed behind, because ringSet failed, may be sent after a later release. It does no harm: it proves a
-// lease of one waiter, who counts its trust from before that lease was granted, or waits no more.
-type bell struct{ rang string }
-
-// ringSet answers with what it has sent. It has no row where nobody was to be told.
-const ringSet = `WITH stored AS MATERIALIZED (SELECT current_setting('pglease.ring', true) AS ring)
-SELECT s.ring, set_config('synchronous_commit', 'off', true), set_config('pglease.ring', '', false),
-       pg_notify(split_part(s.ring, ' ', 1), split_part(s.ring, ' ', 2))
-FROM stored AS s WHERE s.ring <> ''`
-
 var errNoSessionLock = errors.New("the advisory lock of this client is held by another session")
 
 // Listen implements Line.
@@ -118,7 +106,7 @@ func (l *listener) Next(ctx context.Context) (Ring, error) {
 // digits is the length of a number in a ring.
 const digits = 16
 
-// formatRing writes what Release sets.
+// formatRing writes what the procedure lease_release sends.
 func formatRing(r Ring) string {
 	if r.Fence == 0 {
 		return fmt.Sprintf("%016x", r.Ticket)

@@ -21,16 +21,9 @@ type conn interface {
 // readCommitted runs each statement at READ COMMITTED. Where that is the default nothing is added.
 // A stronger default is noticed by the first serialization failure; from then on each statement
 // travels between BEGIN and COMMIT in one round trip, which pins its isolation level.
-//
-// With a bell, it always does, and what the statement has left in the session to be sent is sent
-// after COMMIT, in the same round trip. Not before: whoever hears it believes that it was granted, so
-// the grant must be durable by then; and a notification in the same transaction would make all commits
-// that notify wait for each other's sync.
 type readCommitted struct {
 	conn
-	pin  *atomic.Bool
-	bell *bell
-	ring string // the statement that sends
+	pin *atomic.Bool
 }
 
 // legible has the session write times and intervals as pgx reads them where they come as text, as
@@ -47,7 +40,7 @@ func isLegible(c conn) bool {
 	return (date == "" || strings.HasPrefix(date, "ISO")) && (interval == "" || interval == "postgres")
 }
 
-func (r readCommitted) bare() bool { return r.bell == nil && !r.pin.Load() && isLegible(r.conn) }
+func (r readCommitted) bare() bool { return !r.pin.Load() && isLegible(r.conn) }
 
 func (r readCommitted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if r.bare() {
@@ -61,9 +54,6 @@ func (r readCommitted) Query(ctx context.Context, sql string, args ...any) (pgx.
 	before := b.Len()
 	b.Queue(sql, args...)
 	b.Queue("COMMIT")
-	if r.bell != nil {
-		b.Queue(r.ring)
-	}
 	results := r.SendBatch(ctx, b)
 	for range before {
 		if _, err := results.Exec(); err != nil {
@@ -74,7 +64,7 @@ func (r readCommitted) Query(ctx context.Context, sql string, args ...any) (pgx.
 	if err != nil {
 		return nil, errors.Join(err, ignoreSame(err, results.Close()))
 	}
-	return &pinnedRows{Rows: rows, results: results, bell: r.bell}, nil
+	return &pinnedRows{Rows: rows, results: results}, nil
 }
 
 func (r readCommitted) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
@@ -96,7 +86,6 @@ func ignoreSame(first, second error) error {
 type pinnedRows struct {
 	pgx.Rows
 	results pgx.BatchResults
-	bell    *bell
 	ended   bool
 	err     error
 }
@@ -118,11 +107,7 @@ func (r *pinnedRows) Close() {
 	if r.err = r.Rows.Err(); r.err == nil {
 		_, r.err = r.results.Exec() // COMMIT
 	}
-	committed := r.err == nil
-	if committed && r.bell != nil {
-		_ = r.results.QueryRow().Scan(&r.bell.rang, nil, nil, nil) // a hint
-	}
-	if err := r.results.Close(); r.err == nil && (r.bell == nil || !committed) {
+	if err := r.results.Close(); r.err == nil {
 		r.err = err
 	}
 }

@@ -43,11 +43,6 @@ func (p *Postgres) on(c conn) leasedb.DBTX {
 	return p.schema.On(readCommitted{conn: c, pin: &p.pin})
 }
 
-// onBell is on, for a statement that leaves something to be sent.
-func (p *Postgres) onBell(c conn, b *bell) leasedb.DBTX {
-	return p.schema.On(readCommitted{conn: c, pin: &p.pin, bell: b, ring: p.schema.SQL(ringSet)})
-}
-
 // retry repeats a statement that took no effect because of a conflict.
 func (p *Postgres) retry(ctx context.Context, statement func() error) error {
 	for try := 1; ; try++ {
@@ -272,35 +267,6 @@ func (p *Postgres) releaseUnawaited(ctx context.Context, c *pgx.Conn, lease fenc
 		return End{Lease: lease.LeaseID(), Ended: EndReleased}, nil
 	}
 	return End{Lease: lease.LeaseID(), Ended: EndExpired}, nil
-}
-
-func (p *Postgres) release(ctx context.Context, c *pgx.Conn, r ReleaseRequest) (End, Handover, error) {
-	var told bell
-	row, err := p.queries.Release(ctx, p.onBell(c, &told), leasedb.ReleaseParams{
-		ResourceID: r.Lease.Resource(), LeaseID: uuid(r.Lease.LeaseID()), Successor: r.Successor, ClientID: uuid(r.Client),
-	})
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return End{}, Handover{}, nil
-	case err != nil:
-		return End{}, Handover{}, err
-	}
-	end, next := releaseOf(r.Lease, row)
-	next.Rung = row.Ring != "" && told.rang == row.Ring
-	return end, next, nil
-}
-
-func releaseOf(lease fence.Token, row leasedb.ReleaseRow) (End, Handover) {
-	end := End{Lease: lease.LeaseID(), Ended: EndReleased}
-	switch {
-	case row.Outcome == EndAlone:
-		end.Ended, end.Current = EndAlone, true
-	case !row.InTime:
-		end.Ended = EndExpired
-	}
-	next := handover(lease.Resource(), row.Outcome, row.ClientID, row.RequestID, row.Ticket, row.NextLeaseID, row.NextFence, row.NextRemaining)
-	next.Unconfirmed = row.WaitsForStandby
-	return end, next
 }
 
 // again is Abandon's answer where it must run once more.

@@ -62,87 +62,6 @@ func (q *Queries) BreakLease(ctx context.Context, db DBTX, arg BreakLeaseParams)
 	return i, err
 }
 
-const release = `-- name: Release :one
-SELECT p.outcome::text AS outcome, p.in_time::boolean AS in_time,
-       coalesce(p.client_id, $1::uuid)::uuid AS client_id,
-       coalesce(p.request_id, $1::uuid)::uuid AS request_id,
-       coalesce(p.ticket, 0)::bigint AS ticket,
-       coalesce(p.lease_id, $1::uuid)::uuid AS next_lease_id,
-       coalesce(p.fence, 0)::bigint AS next_fence,
-       coalesce(p.expires_at - clock_timestamp(), interval '0')::interval AS next_remaining,
-       -- What is sent to the waiter, in this session, once this is committed; '' where there is nobody to be told.
-       -- Where a standby should confirm the commit the waiter is only told to look: the wait for the standby may
-       -- be cut short, and the waiter is then to have the grant confirmed by a renewal.
-       CASE WHEN p.outcome = 'handed_over' AND p.client_id <> $2::uuid THEN set_config('pglease.ring',
-           concat('pglease_', replace(p.client_id::text, '-', ''), ' ', lpad(to_hex(p.ticket), 16, '0'),
-                  CASE WHEN current_setting('synchronous_standby_names') = ''
-                       THEN concat(lpad(to_hex(p.fence), 16, '0'), left(encode(sha256(uuid_send(p.lease_id)), 'hex'), 32)) END), false)
-           ELSE '' END::text AS ring,
-       clock_timestamp()::timestamptz AS database_time,
-       CASE WHEN p.outcome = 'handed_over' AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-            THEN set_config('synchronous_commit', 'on', true) ELSE '' END::text AS synchronous_commit,
-       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
-FROM /*schema.*/lease_pass($3::text, $1::uuid, $4::text) AS p
-WHERE p.outcome IS NOT NULL
-`
-
-type ReleaseParams struct {
-	LeaseID    pgtype.UUID
-	ClientID   pgtype.UUID
-	ResourceID string
-	Successor  string
-}
-
-type ReleaseRow struct {
-	Outcome           string
-	InTime            bool
-	ClientID          pgtype.UUID
-	RequestID         pgtype.UUID
-	Ticket            int64
-	NextLeaseID       pgtype.UUID
-	NextFence         int64
-	NextRemaining     time.Duration
-	Ring              string
-	DatabaseTime      time.Time
-	SynchronousCommit string
-	WaitsForStandby   bool
-}
-
-// Release ends the tenure of exactly this lease and records it. Where somebody waits it hands the
-// resource over in the same statement: the first live waiter gets the next lease, and the dead and
-// late ones before it are dropped. With a successor only a waiter of that owner name is looked for.
-// It answers 'released'; 'handed_over', with the new lease; 'rung', when it was released and the
-// first waiter is a barging one that should be told; or 'alone' when the named successor does not
-// wait, and nothing was done. in_time is false where the lease had expired and nobody had taken it.
-// Zero rows mean that the lease was over already: harmless, and nothing of a newer lease is touched.
-//
-// The lock is the strongest, so that a guarded transaction is waited for before the clock is read.
-// Where nothing is granted, the commit may be as asynchronous as the session likes.
-func (q *Queries) Release(ctx context.Context, db DBTX, arg ReleaseParams) (ReleaseRow, error) {
-	row := db.QueryRow(ctx, release,
-		arg.LeaseID,
-		arg.ClientID,
-		arg.ResourceID,
-		arg.Successor,
-	)
-	var i ReleaseRow
-	err := row.Scan(
-		&i.Outcome,
-		&i.InTime,
-		&i.ClientID,
-		&i.RequestID,
-		&i.Ticket,
-		&i.NextLeaseID,
-		&i.NextFence,
-		&i.NextRemaining,
-		&i.Ring,
-		&i.DatabaseTime,
-		&i.SynchronousCommit,
-		&i.WaitsForStandby,
-	)
-	return i, err
-}
-
 const releaseUnawaited = `-- name: ReleaseUnawaited :one
 WITH mine AS MATERIALIZED (
     SELECT l.resource_id
@@ -182,4 +101,67 @@ func (q *Queries) ReleaseUnawaited(ctx context.Context, db DBTX, arg ReleaseUnaw
 	var in_time bool
 	err := row.Scan(&in_time)
 	return in_time, err
+}
+
+const releaseUnrung = `-- name: ReleaseUnrung :one
+SELECT p.outcome::text AS outcome, p.in_time::boolean AS in_time,
+       coalesce(p.client_id, $1::uuid)::uuid AS client_id,
+       coalesce(p.request_id, $1::uuid)::uuid AS request_id,
+       coalesce(p.ticket, 0)::bigint AS ticket,
+       coalesce(p.lease_id, $1::uuid)::uuid AS next_lease_id,
+       coalesce(p.fence, 0)::bigint AS next_fence,
+       coalesce(p.expires_at - clock_timestamp(), interval '0')::interval AS next_remaining,
+       CASE WHEN p.outcome = 'handed_over' AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+            THEN set_config('synchronous_commit', 'on', true) ELSE '' END::text AS synchronous_commit,
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
+FROM /*schema.*/lease_pass($2::text, $1::uuid, $3::text) AS p
+WHERE p.outcome IS NOT NULL
+`
+
+type ReleaseUnrungParams struct {
+	LeaseID    pgtype.UUID
+	ResourceID string
+	Successor  string
+}
+
+type ReleaseUnrungRow struct {
+	Outcome           string
+	InTime            bool
+	ClientID          pgtype.UUID
+	RequestID         pgtype.UUID
+	Ticket            int64
+	NextLeaseID       pgtype.UUID
+	NextFence         int64
+	NextRemaining     time.Duration
+	SynchronousCommit string
+	WaitsForStandby   bool
+}
+
+// ReleaseUnrung ends the tenure of exactly this lease and records it. Where somebody waits it hands the
+// resource over in the same statement: the first live waiter gets the next lease, and the dead and
+// late ones before it are dropped. With a successor only a waiter of that owner name is looked for.
+// It answers 'released'; 'handed_over', with the new lease; 'rung', when it was released and the
+// first waiter is a barging one that should be told; or 'alone' when the named successor does not
+// wait, and nothing was done. in_time is false where the lease had expired and nobody had taken it.
+// Zero rows mean that the lease was over already: harmless, and nothing of a newer lease is touched.
+// Whoever was served is to be told; the procedure lease_release does all of this and tells them too.
+//
+// The lock is the strongest, so that a guarded transaction is waited for before the clock is read.
+// Where nothing is granted, the commit may be as asynchronous as the session likes.
+func (q *Queries) ReleaseUnrung(ctx context.Context, db DBTX, arg ReleaseUnrungParams) (ReleaseUnrungRow, error) {
+	row := db.QueryRow(ctx, releaseUnrung, arg.LeaseID, arg.ResourceID, arg.Successor)
+	var i ReleaseUnrungRow
+	err := row.Scan(
+		&i.Outcome,
+		&i.InTime,
+		&i.ClientID,
+		&i.RequestID,
+		&i.Ticket,
+		&i.NextLeaseID,
+		&i.NextFence,
+		&i.NextRemaining,
+		&i.SynchronousCommit,
+		&i.WaitsForStandby,
+	)
+	return i, err
 }

@@ -1,0 +1,69 @@
+package authority
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pglease/pglease/pglease/internal/leasedb"
+)
+
+// callRelease is ReleaseUnrung, and tells the waiter that was served too. It always has a row; its outcome is null
+// where ReleaseUnrung has none.
+const callRelease = `-- name: Release :one
+CALL /*schema.*/lease_release($1::text, $2::uuid, $3::text, $4::uuid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)`
+
+// release ends a lease and serves its line. The procedure ends a transaction, so it cannot be called within the
+// one that pins an isolation level: what is served then is to be told by the caller.
+func (p *Postgres) release(ctx context.Context, c *pgx.Conn, r ReleaseRequest) (End, Handover, error) {
+	if (readCommitted{conn: c, pin: &p.pin}).bare() {
+		return p.releaseAndRing(ctx, c, r)
+	}
+	row, err := p.queries.ReleaseUnrung(ctx, p.on(c), leasedb.ReleaseUnrungParams{
+		ResourceID: r.Lease.Resource(), LeaseID: uuid(r.Lease.LeaseID()), Successor: r.Successor,
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return End{}, Handover{}, nil
+	case err != nil:
+		return End{}, Handover{}, err
+	}
+	end, next := releaseOf(r, row)
+	return end, next, nil
+}
+
+func (p *Postgres) releaseAndRing(ctx context.Context, c *pgx.Conn, r ReleaseRequest) (End, Handover, error) {
+	var row leasedb.ReleaseUnrungRow
+	var outcome pgtype.Text
+	var inTime, rung pgtype.Bool
+	var ticket, number pgtype.Int8
+	var remaining *time.Duration
+	err := c.QueryRow(ctx, p.schema.SQL(callRelease), r.Lease.Resource(), uuid(r.Lease.LeaseID()), r.Successor, uuid(r.Client)).Scan(
+		&outcome, &inTime, &row.ClientID, &row.RequestID, &ticket, &row.NextLeaseID, &number, &remaining, &rung, &row.WaitsForStandby)
+	if err != nil || !outcome.Valid {
+		return End{}, Handover{}, err
+	}
+	row.Outcome, row.InTime, row.Ticket, row.NextFence = outcome.String, inTime.Bool, ticket.Int64, number.Int64
+	if remaining != nil {
+		row.NextRemaining = *remaining
+	}
+	end, next := releaseOf(r, row)
+	next.Rung = rung.Bool
+	return end, next, nil
+}
+
+func releaseOf(r ReleaseRequest, row leasedb.ReleaseUnrungRow) (End, Handover) {
+	end := End{Lease: r.Lease.LeaseID(), Ended: EndReleased}
+	switch {
+	case row.Outcome == EndAlone:
+		end.Ended, end.Current = EndAlone, true
+	case !row.InTime:
+		end.Ended = EndExpired
+	}
+	next := handover(r.Lease.Resource(), row.Outcome, row.ClientID, row.RequestID, row.Ticket, row.NextLeaseID, row.NextFence, row.NextRemaining)
+	next.Unconfirmed = row.WaitsForStandby
+	return end, next
+}
