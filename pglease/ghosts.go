@@ -10,7 +10,7 @@ import (
 
 // How often a hand-over to another process is looked after, and how many times.
 const (
-	ghostEvery = 200 * time.Millisecond
+	ghostEvery = 300 * time.Millisecond
 	ghostLooks = 3
 )
 
