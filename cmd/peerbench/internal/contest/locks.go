@@ -52,7 +52,7 @@ func (s *stage) handOvers(ctx context.Context, p *prepared, n int) error {
 	if err := s.limit(ctx, p, "one UPDATE, by one connection", 1, 1); err != nil {
 		return err
 	}
-	p.add("NOTIFY alone, as many sessions listen", notify(s.addresses[servers.Postgres], n), func() {})
+	p.add("NOTIFY alone, as many sessions listen", notify(ctx, s.addresses[servers.Postgres], n), func() {})
 	for _, peer := range s.peers {
 		if peer.Open == nil {
 			continue

@@ -13,11 +13,12 @@ import (
 // notify is the least that waiting in line costs on Postgres where the waiters are told: sessions that listen,
 // each to a channel of its own, pass a token on by NOTIFY, and keep nothing. Before version 19 each NOTIFY wakes
 // all sessions of the database that listen, whatever they listen to.
-func notify(address string, sessions int) measure.Load {
+func notify(ctx context.Context, address string, sessions int) measure.Load {
 	ring := &ring{address: address, conns: make([]*pgx.Conn, sessions)}
 	count := &measure.Counter{}
 	return measure.Load{
-		Name: "notify", Fill: ring.open, Drop: ring.close, Spent: count.Count,
+		Name: "notify", Fill: ring.open, Spent: count.Count,
+		Drop: func() { ring.close(context.WithoutCancel(ctx)) },
 		Run: measure.Closed(1, func(ctx context.Context, _ int) (int, error) {
 			count.Add(1)
 			return 1, ring.pass(ctx)
@@ -43,7 +44,7 @@ func (r *ring) open(ctx context.Context) error {
 			_, err = r.conns[i].Exec(ctx, "LISTEN "+r.channel(i))
 		}
 		if err != nil {
-			r.close()
+			r.close(context.WithoutCancel(ctx))
 			return err
 		}
 	}
@@ -62,8 +63,8 @@ func (r *ring) pass(ctx context.Context) error {
 	return err
 }
 
-func (r *ring) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+func (r *ring) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for i, conn := range r.conns {
 		if conn != nil {
