@@ -3,20 +3,13 @@ package contest
 import (
 	"fmt"
 	"slices"
+
+	"github.com/pglease/pglease/cmd/peerbench/internal/grid"
 )
 
-// A table is printed as text or as Markdown. The first column is left-aligned, the others right.
-type table struct {
-	title string
-	note  string
-	head  []string
-	rows  [][]string
-	words bool // all columns are left-aligned
-}
-
 // tables returns the figures, in the order in which they were measured.
-func (r Result) tables() []table {
-	var list []table
+func (r Result) tables() []grid.Table {
+	var list []grid.Table
 	for _, work := range Works() {
 		for _, n := range r.sizes(work) {
 			list = append(list, r.table(work, n))
@@ -38,10 +31,10 @@ func (r Result) sizes(work string) []int {
 	return sizes
 }
 
-func (r Result) table(work string, n int) table {
-	t := table{title: title(work, n), note: notes[work], head: []string{"", "a second", "over rounds", "× limit", "over rounds", "p50", "p99", "requests"}}
+func (r Result) table(work string, n int) grid.Table {
+	t := grid.Table{Title: title(work, n), Note: notes[work], Head: []string{"", "a second", "over rounds", "× limit", "over rounds", "p50", "p99", "requests"}}
 	if work == HandOver {
-		t.head = append(t.head, "to another")
+		t.Head = append(t.Head, "to another")
 	}
 	for _, c := range r.Cells {
 		if c.Work != work || c.N != n {
@@ -58,7 +51,7 @@ func (r Result) table(work string, n int) table {
 		if work == HandOver {
 			row = append(row, optional(c.Moved, "%.0f %%", 100))
 		}
-		t.rows = append(t.rows, row)
+		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
@@ -90,23 +83,23 @@ var notes = map[string]string{
 	Jobs:     "A job of a River client or of Run counts when its work is done; p50 and p99 are of one claim with its completion.",
 }
 
-func (r Result) takeoverTable() table {
-	t := table{
-		title: "Takeover: from the SIGKILL of the holder's process until a waiting process has the lock",
-		note:  "A killed process closes its connections. Where a whole host is gone nothing closes them, and an advisory lock stays until TCP gives up.",
-		head:  []string{"", "TTL", "median", "least", "most"},
+func (r Result) takeoverTable() grid.Table {
+	t := grid.Table{
+		Title: "Takeover: from the SIGKILL of the holder's process until a waiting process has the lock",
+		Note:  "A killed process closes its connections. Where a whole host is gone nothing closes them, and an advisory lock stays until TCP gives up.",
+		Head:  []string{"", "TTL", "median", "least", "most"},
 	}
 	for _, k := range r.Takeovers {
-		t.rows = append(t.rows, []string{k.Title, duration(k.TTL * 1000), duration(k.Median * 1000), duration(k.Least * 1000), duration(k.Most * 1000)})
+		t.Rows = append(t.Rows, []string{k.Title, duration(k.TTL * 1000), duration(k.Median * 1000), duration(k.Least * 1000), duration(k.Most * 1000)})
 	}
 	return t
 }
 
 // facts are what each peer does and does not do.
-func (r Result) facts() table {
-	t := table{title: "What each of them does and does not do", words: true, head: []string{"", "Fence", "Who is next", "How a waiter learns", "Durable", "A renewal keeps", "Does not do"}}
+func (r Result) facts() grid.Table {
+	t := grid.Table{Title: "What each of them does and does not do", Words: true, Head: []string{"", "Fence", "Who is next", "How a waiter learns", "Durable", "A renewal keeps", "Does not do"}}
 	for _, p := range r.Peers {
-		t.rows = append(t.rows, []string{p.Title, p.Fence, p.Order, p.Wakes, p.Durable, p.Renews, p.Lacks})
+		t.Rows = append(t.Rows, []string{p.Title, p.Fence, p.Order, p.Wakes, p.Durable, p.Renews, p.Lacks})
 	}
 	return t
 }
