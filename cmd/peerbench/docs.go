@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/pglease/pglease/cmd/peerbench/internal/contest"
 	"github.com/pglease/pglease/cmd/peerbench/internal/growth"
+	"github.com/pglease/pglease/cmd/peerbench/internal/profile"
 	"github.com/pglease/pglease/cmd/peerbench/internal/servers"
 )
 
@@ -21,7 +23,7 @@ func docs(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := newFlags("peerbench docs", stderr)
 	tableFlags(flags, &table)
 	dir := flags.String("dir", "../../docs", "`directory` of performance.md")
-	only := flags.String("part", "", "`part` to do: table or growth (default both)")
+	only := flags.String("part", "", "`part` to do: "+strings.Join(docsParts, ", ")+" (default all)")
 	curves := growth.Options{Notice: stderr, For: time.Second, Rounds: 3}
 	flags.IntVar(&curves.Resources, "resources", 1_000_000, "growth: the most resources")
 	flags.IntVar(&curves.Waiters, "waiters", 1_000, "growth: the longest line")
@@ -35,19 +37,40 @@ func docs(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := errors.Join(table.Check(), curves.Check()); err != nil {
 		return usageError{err}
 	}
-	if *only != "" && *only != "table" && *only != "growth" {
-		return usageError{fmt.Errorf("there is no part %q, only table and growth", *only)}
+	if *only != "" && !slices.Contains(docsParts, *only) {
+		return usageError{fmt.Errorf("there is no part %q, only %s", *only, strings.Join(docsParts, ", "))}
 	}
 	document := filepath.Join(*dir, "performance.md")
-	if *only != "growth" {
-		if err := writeTable(ctx, table, document); err != nil {
+	costs := profile.Options{Notice: stderr, For: min(profileFor, table.For), Rounds: profileRounds}
+	write := map[string]func() error{
+		"table":   func() error { return writeTable(ctx, table, document) },
+		"profile": func() error { return writeProfile(ctx, costs, document) },
+		"growth":  func() error { return writeCurves(ctx, curves, document, filepath.Join(*dir, "performance")) },
+	}
+	for _, part := range docsParts {
+		if *only != "" && *only != part {
+			continue
+		}
+		if err := write[part](); err != nil {
 			return err
 		}
 	}
-	if *only == "table" {
-		return nil
+	return nil
+}
+
+// docsParts are those of the document that are measured, in the order in which they are.
+var docsParts = []string{"table", "profile", "growth"}
+
+func writeProfile(ctx context.Context, o profile.Options, document string) error {
+	result, err := profile.Run(ctx, o)
+	if err != nil {
+		return err
 	}
-	return writeCurves(ctx, curves, document, filepath.Join(*dir, "performance"))
+	var text strings.Builder
+	if err := result.Markdown(&text, 3); err != nil {
+		return err
+	}
+	return replaceBetween(document, "profile", text.String())
 }
 
 func writeTable(ctx context.Context, o contest.Options, document string) error {

@@ -26,7 +26,8 @@ const usage = `peerbench compares this library with what people would pick inste
 
   peerbench [flags]            the table of peers
   peerbench growth [flags]     how the cost grows with rows, waiters, leases and time
-  peerbench docs [flags]       both, put into docs/performance.md
+  peerbench profile [flags]    what one statement costs the processors, and its parts
+  peerbench docs [flags]       all of them, put into docs/performance.md
 
 peerbench COMMAND --help lists the flags.
 `
@@ -59,6 +60,8 @@ func command(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		return table(ctx, args, stdout, stderr)
 	case "growth":
 		return growthCommand(ctx, args, stdout, stderr)
+	case "profile":
+		return profileCommand(ctx, args, stdout, stderr)
 	case "docs":
 		return docs(ctx, args, stderr)
 	case contest.HoldCommand: // what the table starts itself

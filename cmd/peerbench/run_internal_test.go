@@ -157,6 +157,9 @@ func TestWrongCalls(t *testing.T) {
 		{"growth", "--history", "1"},
 		{"docs", "--part", "nothing"},
 		{"growth", "--snapshot", "1s"},
+		{"profile", "--work", "nothing"},
+		{"profile", "--rounds", "0"},
+		{"profile", "extra"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(t.Context(), args, nil, &stdout, &stderr); code != exitUsage || stderr.Len() == 0 || stdout.Len() > 0 {
@@ -166,7 +169,7 @@ func TestWrongCalls(t *testing.T) {
 }
 
 // The page is measured again without losing what is around the marks.
-func TestDocsPutsBothPartsIn(t *testing.T) {
+func TestDocsPutsAllPartsIn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	page, err := os.ReadFile("../../docs/performance.md")
@@ -189,7 +192,7 @@ func TestDocsPutsBothPartsIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## How to read it", "## Plans", "| advisory locks, a session each |", "![Hand-over against"} {
+	for _, want := range []string{"## How to read it", "## Plans", "| advisory locks, a session each |", "| UPDATE of a row by its key |", "![Hand-over against"} {
 		if !strings.Contains(string(written), want) {
 			t.Errorf("the page lacks %q:\n%s", want, written)
 		}
