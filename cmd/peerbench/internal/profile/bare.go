@@ -17,7 +17,7 @@ INSERT INTO limit_row SELECT i, 0, repeat('x', 84) FROM generate_series(0, 63) A
 
 // bare is what everything is compared with.
 func (s *stage) bare(ctx context.Context) ([]load, error) {
-	t, err := s.session(ctx, 1, nil)
+	t, err := s.session(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ var errRuns = errors.New("the server's process has answered and does not come to
 
 // awaitSleep returns when the process waits for its next message.
 func awaitSleep(ctx context.Context, pid uint32) error {
-	for began := time.Now(); time.Since(began) < mostAwait; time.Sleep(lookAgain) {
+	for began := time.Now(); time.Since(began) < mostAwait; {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			return err
@@ -42,7 +42,9 @@ func awaitSleep(ctx context.Context, pid uint32) error {
 		if len(b) > end+2 && b[end+2] == 'S' {
 			return nil
 		}
-		if ctx.Err() != nil {
+		select {
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}

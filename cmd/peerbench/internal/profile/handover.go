@@ -54,7 +54,7 @@ func (s *stage) handOver(ctx context.Context) ([]load, error) {
 func (s *stage) party(ctx context.Context) (*party, error) {
 	p := &party{joined: make(chan struct{}, many)}
 	var err error
-	if p.session, err = s.session(ctx, 1, nil); err != nil {
+	if p.session, err = s.session(ctx); err != nil {
 		return nil, err
 	}
 	p.client, err = s.client(ctx, p.session, pglease.Config{Schema: peers.HistorySchema, Observer: pglease.ObserverFunc(func(e pglease.Event) {

@@ -14,7 +14,7 @@ var errNoJob = errors.New("there are jobs, and none was claimed")
 
 // jobs claims and completes, one at a time.
 func (s *stage) jobs(ctx context.Context) ([]load, error) {
-	t, err := s.session(ctx, 1, nil)
+	t, err := s.session(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (s *stage) pairs(ctx context.Context) ([]load, error) {
 		{peers.HistorySchema, "", ""},
 		{peers.PlainSchema, "-nohistory", ", history off"},
 	} {
-		t, err := s.session(ctx, 1, nil)
+		t, err := s.session(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ var errNotRefused = errors.New("a resource that another holds was not refused")
 
 // refused asks for what another holds, by a client that did not and by one that did a moment ago.
 func (s *stage) refused(ctx context.Context) ([]load, error) {
-	t, err := s.session(ctx, 1, nil)
+	t, err := s.session(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (s *stage) hold(ctx context.Context, t *session, of string) ([]*pglease.Lea
 
 // guard has the transaction of the limit guarded.
 func (s *stage) guard(ctx context.Context) ([]load, error) {
-	t, err := s.session(ctx, 1, nil)
+	t, err := s.session(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func TestOnlyTheStatementsOwnProcessCounts(t *testing.T) {
 	if s.meter.control, err = pgx.Connect(t.Context(), pg.Address); err != nil {
 		t.Fatal(err)
 	}
-	s.atEnd(func() { _ = s.meter.control.Close(context.Background()) })
+	s.atEnd(func() { _ = s.meter.control.Close(context.WithoutCancel(t.Context())) })
 	s.meter.round, s.meter.rounds, s.meter.ops = map[string][]figure{}, map[string][]figure{}, map[string]int{}
 	mine, other := newSession(t, s), newSession(t, s)
 	for row, op := range map[string]func() error{
@@ -55,7 +55,7 @@ func TestOnlyTheStatementsOwnProcessCounts(t *testing.T) {
 
 func newSession(t *testing.T, s *stage) *session {
 	t.Helper()
-	session, err := s.session(t.Context(), 1, nil)
+	session, err := s.session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 const partsNote = "Each alone and prepared, in a transaction that is rolled back, whose begin and end do not count; but for " +
-	"COMMIT, which alone counts there. What a part costs is what it costs beyond the SELECT 1 of this table."
+	"the COMMITs, which alone count there. What a part costs is what it costs beyond the SELECT 1 of this table."
 
 // An executor is a pool or a transaction.
 type executor interface {
@@ -47,44 +47,51 @@ type part struct {
 	rows             int64 // that each touches or finds
 }
 
-func onKey(i int) []any    { return []any{key("parts", i)} }
-func onNumber(i int) []any { return []any{i} }
-func unknown(i int) []any  { return []any{id(), key("parts", i)} }
-func nothing(int) []any    { return nil }
+func onKey(i int) []any     { return []any{key("parts", i)} }
+func onNumber(i int) []any  { return []any{i} }
+func unknown(i int) []any   { return []any{id(), key("parts", i)} }
+func nothing(int) []any     { return nil }
+func newRecord(i int) []any { return []any{key("parts", i), id()} }
 
 func id() (id [16]byte) {
 	_, _ = rand.Read(id[:]) // never fails, see crypto/rand
 	return id
 }
 
+const (
+	leaseTable   = peers.HistorySchema + ".resource_lease"
+	historyTable = peers.HistorySchema + ".lease_history"
+	setBounds    = `SELECT current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'), current_setting('tcp_user_timeout'),
+set_config('lock_timeout', '60000', true), set_config('idle_in_transaction_session_timeout', '60000', true), set_config('tcp_user_timeout', '60000', true)`
+	setGrant = ` SET lease_id = gen_random_uuid(), fence = fence + 1, ttl = ttl, expires_at = clock_timestamp() + ttl WHERE resource_id = $1`
+	record   = ` (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended)
+SELECT $1, 1, 'profile', $2, $2, t, t, t, 'released' FROM clock_timestamp() AS t`
+)
+
 var parts = []part{
-	{"part-select1", "SELECT 1", "SELECT 1", nothing, 1},
+	{oneName, "SELECT 1", "SELECT 1", nothing, 1},
 	{"part-update", "UPDATE of a row of the limit's table", updateRow, onNumber, 1},
-	{"part-lock", "row lock: SELECT FOR UPDATE of the lease's row",
-		"SELECT FROM " + peers.HistorySchema + ".resource_lease WHERE resource_id = $1 FOR UPDATE", onKey, 1},
-	{"part-share", "row lock of a guard: SELECT FOR KEY SHARE of the lease's row",
-		"SELECT FROM " + peers.HistorySchema + ".resource_lease WHERE resource_id = $1 FOR KEY SHARE", onKey, 1},
-	{"part-bounds", "bounds of a guard: three settings are read and set",
-		"SELECT current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'), current_setting('tcp_user_timeout'), " +
-			"set_config('lock_timeout', '60000', true), set_config('idle_in_transaction_session_timeout', '60000', true), " +
-			"set_config('tcp_user_timeout', '60000', true)", nothing, 1},
+	{"part-lock", "row lock: SELECT FOR UPDATE of the lease's row", "SELECT FROM " + leaseTable + " WHERE resource_id = $1 FOR UPDATE", onKey, 1},
+	{"part-share", "row lock of a guard: SELECT FOR KEY SHARE of it", "SELECT FROM " + leaseTable + " WHERE resource_id = $1 FOR KEY SHARE", onKey, 1},
+	{"part-bounds", "bounds of a guard: three settings are read and set", setBounds, nothing, 1},
 	{"part-floor", "fence floor: the view", "SELECT floor FROM " + peers.HistorySchema + ".fence_floor", nothing, 1},
-	{"part-lookup", "history look-up: a request that is not there",
-		"SELECT FROM " + peers.HistorySchema + ".lease_history WHERE request_id = $1 AND resource_id = $2", unknown, 0},
-	{"part-end", "UPDATE of the lease's row as a release does it",
-		"UPDATE " + peers.HistorySchema + ".resource_lease SET ended_at = clock_timestamp() WHERE resource_id = $1", onKey, 1},
-	{"part-grant", "UPDATE of the lease's row as a grant does it, its trigger included",
-		"UPDATE " + peers.HistorySchema + ".resource_lease SET lease_id = gen_random_uuid(), fence = fence + 1, ttl = ttl, " +
-			"expires_at = clock_timestamp() + ttl WHERE resource_id = $1", onKey, 1},
-	{"part-record", "history: INSERT of a row, with its two indexes",
-		"INSERT INTO " + peers.HistorySchema + ".lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended) " +
-			"SELECT $1, 1, 'profile', $2, $2, t, t, t, 'released' FROM clock_timestamp() AS t",
-		func(i int) []any { return []any{key("parts", i), id()} }, 1},
+	{"part-switch", "whether history is on", "SELECT history FROM " + peers.HistorySchema + ".installation", nothing, 1},
+	{"part-lookup", "history look-up: a request that is not there", "SELECT FROM " + historyTable + " WHERE request_id = $1 AND resource_id = $2", unknown, 0},
+	{"part-end", "UPDATE of the lease's row as a release does it", "UPDATE " + leaseTable + " SET ended_at = clock_timestamp() WHERE resource_id = $1", onKey, 1},
+	{"part-grant", "UPDATE of the lease's row as a grant does it, its trigger included", "UPDATE " + leaseTable + setGrant, onKey, 1},
+	{"part-record", "history: INSERT of a row, with its two indexes", "INSERT INTO " + historyTable + record, newRecord, 1},
 }
+
+// Rows that others are compared with: each part costs what oneName does too.
+const (
+	oneName      = "part-select1"
+	syncedName   = "part-commit"
+	unsyncedName = "part-commit-unsynced"
+)
 
 // parts does them on rows of their own.
 func (s *stage) parts(ctx context.Context) ([]load, error) {
-	t, err := s.session(ctx, 1, nil)
+	t, err := s.session(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +101,10 @@ func (s *stage) parts(ctx context.Context) ([]load, error) {
 	for _, p := range parts {
 		s.row("parts", p.name, p.title)
 	}
-	commit := s.row("parts", "part-commit", "COMMIT of an UPDATE, synced")
+	commits := map[string]string{
+		s.row("parts", syncedName, "COMMIT of an UPDATE, synced"):       "on",
+		s.row("parts", unsyncedName, "COMMIT of an UPDATE, not synced"): "off",
+	}
 	return []load{{cycle: func(ctx context.Context) error {
 		for _, p := range parts {
 			if err := s.part(ctx, t, p); err != nil {
@@ -102,8 +112,10 @@ func (s *stage) parts(ctx context.Context) ([]load, error) {
 			}
 		}
 		for i := range many / 4 {
-			if err := s.commit(ctx, t, commit, i); err != nil {
-				return err
+			for row, setting := range commits {
+				if err := s.commit(ctx, t, row, setting, i); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
@@ -132,12 +144,15 @@ func (p part) once(ctx context.Context, tx pgx.Tx, i int) error {
 	return rows.Err()
 }
 
-func (s *stage) commit(ctx context.Context, t *session, row string, i int) error {
+func (s *stage) commit(ctx context.Context, t *session, row, setting string, i int) error {
 	tx, err := t.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if err := execute(ctx, tx, "SELECT set_config('synchronous_commit', $1, true)", setting); err != nil {
+		return err
+	}
 	if err := execute(ctx, tx, updateRow, i); err != nil {
 		return err
 	}

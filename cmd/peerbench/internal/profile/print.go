@@ -3,6 +3,7 @@ package profile
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/pglease/pglease/cmd/peerbench/internal/grid"
@@ -33,17 +34,14 @@ func (r Result) Markdown(w io.Writer, level int) error {
 func (r Result) tables() []grid.Table {
 	list := []grid.Table{r.besideTable()}
 	for _, w := range works {
-		t := grid.Table{Title: w.title, Note: w.note, Head: []string{"one operation", "server", "over rounds"}}
+		t := grid.Table{Title: w.title, Note: w.note, Head: slices.Concat([]string{"one operation", "server", "over rounds"}, more[w.name])}
+		if w.name != "wakeups" && w.name != "parts" {
+			t.Head = append(t.Head, "client", "× UPDATE", "WAL")
+		}
 		for _, row := range r.Rows {
-			if row.Work != w.name {
-				continue
+			if row.Work == w.name {
+				t.Rows = append(t.Rows, r.cells(row))
 			}
-			cells := []string{row.Title, micros(row.Server), fmt.Sprintf("%.0f–%.0f", row.ServerLow, row.ServerHigh)}
-			if w.name != "wakeups" { // of which only the server's time is known
-				t.Head = []string{"one operation", "server", "over rounds", "client", "× UPDATE", "WAL"}
-				cells = append(cells, optional(row.Client, "%.0f µs"), optional(row.ToUpdate, "%.2f"), optional(row.WAL, "%.0f B"))
-			}
-			t.Rows = append(t.Rows, cells)
 		}
 		if len(t.Rows) > 0 {
 			list = append(list, t)
@@ -52,16 +50,33 @@ func (r Result) tables() []grid.Table {
 	return list
 }
 
+// more are columns that only some tables have.
+var more = map[string][]string{"parts": {"beyond SELECT 1", "client", "WAL"}}
+
+func (r Result) cells(row Row) []string {
+	cells := []string{row.Title, micros(row.Server), fmt.Sprintf("%.0f–%.0f", row.ServerLow, row.ServerHigh)}
+	client, wal := optional(row.Client, "%.0f µs"), optional(row.WAL, "%.0f B")
+	switch row.Work {
+	case "wakeups": // of which only the server's time is known
+		return cells
+	case "parts":
+		return append(cells, signed(row.Server-r.row(oneName).Server)+" µs", client, wal)
+	}
+	return append(cells, client, optional(row.ToUpdate, "%.2f"), wal)
+}
+
 func (r Result) besideTable() grid.Table {
 	t := grid.Table{
 		Title: "What is beyond the limit",
 		Note: "Differences of the rows below. The ratio is the limit's processor time, server and client together, to that of what " +
-			"is compared: where the processors are what everybody waits for, no rate can come to more limits than that.",
-		Head: []string{"", "limit", "server", "client", "WAL", "ratio"},
+			"is compared: where the processors are what everybody waits for, no rate can come to more limits than that. Many clients " +
+			"share the sync of a commit, which is most of what a bare UPDATE costs; the last column has the ratio without it.",
+		Head: []string{"", "limit", "server", "client", "WAL", "ratio", "syncs shared"},
 	}
 	for _, c := range r.Beside {
 		t.Rows = append(t.Rows, []string{
-			c.Title, c.Limit, signed(c.Server) + " µs", signed(c.Client) + " µs", signed(c.WAL) + " B", fmt.Sprintf("%.2f", c.Ratio),
+			c.Title, c.Limit, signed(c.Server) + " µs", signed(c.Client) + " µs", signed(c.WAL) + " B",
+			fmt.Sprintf("%.2f", c.Ratio), optional(c.Shared, "%.2f"),
 		})
 	}
 	return t

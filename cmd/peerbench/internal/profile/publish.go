@@ -19,7 +19,7 @@ const (
 // publish compares with a plain UPDATE of the same table, whose triggers keep every version of that too, and with
 // one of a table that has none.
 func (s *stage) publish(ctx context.Context) ([]load, error) {
-	t, err := s.session(ctx, 1, nil)
+	t, err := s.session(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ const (
 // renewals lets a client's keeper send one statement after another, with one lease and with as many as it can have.
 // Renewals come after a pause, in which others have the processor's caches; so an UPDATE after one is beside them.
 func (s *stage) renewals(ctx context.Context) ([]load, error) {
-	t, err := s.session(ctx, 1, nil)
+	t, err := s.session(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -48,6 +48,9 @@ type Comparison struct {
 	// Ratio is the limit's processor time to theirs: the most that a rate can come to, in limits, where the
 	// processors are what both wait for.
 	Ratio float64 `json:"ratio"`
+	// Shared is the same without the sync of each commit, which many clients share: with them it comes nearer to
+	// this. nil where it is not known.
+	Shared *float64 `json:"ratio_syncs_shared"`
 }
 
 func (s *stage) result(r Result) Result {
@@ -92,18 +95,19 @@ var compared = []struct {
 	ours         []string
 	bare         string
 	times        float64
+	syncs        float64 // of ours; the limit has one each. -1: not known
 }{
-	{"acquire and release", "two UPDATEs", []string{"acquire", "release"}, "update", 2},
-	{"acquire and release, history off", "two UPDATEs", []string{"acquire-nohistory", "release-nohistory"}, "update", 2},
-	{"refused TryAcquire, again", "an UPDATE", []string{"refused-again"}, "update", 1},
-	{"SELECT of a row", "an UPDATE", []string{"select"}, "update", 1},
-	{fmt.Sprintf("Renew of %d leases", fullBatch), fmt.Sprintf("%d UPDATEs", fullBatch), []string{"renew-500"}, "update", fullBatch},
-	{"hand-over: join, release, and the waiter's sessions", "an UPDATE", []string{"join", "release-awaited", "told"}, "update", 1},
-	{"transaction with Lease.Guard", "the transaction bare", []string{"guard"}, "transaction", 1},
-	{"GuardedTx", "the transaction bare", []string{"guardedtx"}, "transaction", 1},
-	{"Publish", "plain UPDATE of the same table", []string{"publish"}, "reports", 1},
-	{"Claim and Complete", "two UPDATEs", []string{"claim", "complete"}, "update", 2},
-	{"CompleteAndClaim", "two UPDATEs", []string{"complete-claim"}, "update", 2},
+	{"acquire and release", "two UPDATEs", []string{"acquire", "release"}, "update", 2, 2},
+	{"acquire and release, history off", "two UPDATEs", []string{"acquire-nohistory", "release-nohistory"}, "update", 2, 2},
+	{"refused TryAcquire, again", "an UPDATE", []string{"refused-again"}, "update", 1, 0},
+	{"SELECT of a row", "an UPDATE", []string{"select"}, "update", 1, 0},
+	{fmt.Sprintf("Renew of %d leases", fullBatch), fmt.Sprintf("%d UPDATEs", fullBatch), []string{"renew-500"}, "update", fullBatch, 1},
+	{"hand-over: join, release, and the waiter's sessions", "an UPDATE", []string{"join", "release-awaited", "told"}, "update", 1, -1},
+	{"transaction with Lease.Guard", "the transaction bare", []string{"guard"}, "transaction", 1, 1},
+	{"GuardedTx", "the transaction bare", []string{"guardedtx"}, "transaction", 1, 1},
+	{"Publish", "plain UPDATE of the same table", []string{"publish"}, "reports", 1, 1},
+	{"Claim and Complete", "two UPDATEs", []string{"claim", "complete"}, "update", 2, 2},
+	{"CompleteAndClaim", "two UPDATEs", []string{"complete-claim"}, "update", 2, 1},
 }
 
 // comparisons are of rows that were all measured, round by round.
@@ -121,17 +125,31 @@ func (s *stage) comparisons() []Comparison {
 			}
 			return measure.Median(each)
 		}
+		both := func(f figure) float64 { return f.server + f.client }
 		list = append(list, Comparison{
 			Title: c.title, Limit: c.limit,
 			Server: rounded(median(func(ours, bare figure) float64 { return ours.server - bare.server })),
 			Client: rounded(median(func(ours, bare figure) float64 { return ours.client - bare.client })),
 			WAL:    rounded(median(func(ours, bare figure) float64 { return ours.wal - bare.wal })),
-			Ratio: *known(median(func(ours, bare figure) float64 {
-				return (bare.server + bare.client) / (ours.server + ours.client)
-			})),
+			Ratio:  *known(median(func(ours, bare figure) float64 { return both(bare) / both(ours) })),
 		})
+		if sync := s.sync(); sync > 0 && c.syncs >= 0 {
+			list[len(list)-1].Shared = known(median(func(ours, bare figure) float64 {
+				return (both(bare) - c.times*sync) / (both(ours) - c.syncs*sync)
+			}))
+		}
 	}
 	return list
+}
+
+// sync is what the sync of a commit costs the server's process; 0 where it was not measured.
+func (s *stage) sync() float64 {
+	server := func(f figure) float64 { return f.server }
+	on, off := s.meter.rounds[syncedName], s.meter.rounds[unsyncedName]
+	if len(on) == 0 || len(off) == 0 {
+		return 0
+	}
+	return max(medianOf(on, server)-medianOf(off, server), 0)
 }
 
 // sums adds rows up, for each round; nil where one was not measured.

@@ -90,7 +90,7 @@ func (s *stage) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	pool, err := s.session(ctx, 1, nil)
+	pool, err := s.session(ctx)
 	if err != nil {
 		return err
 	}

@@ -15,23 +15,23 @@ import (
 // leaseTTL is long, so that no renewal falls into a run where none is wanted.
 const leaseTTL = time.Hour
 
-// A session is a pool, and knows the server's processes of its connection and of all that a client makes beside
+// A session is a pool of one connection, and knows the server's processes of that and of all that a client makes beside
 // the pool: those use its hooks too.
 type session struct {
 	*pgxpool.Pool
-	pid uint32 // of the pool's connection, where it has one alone
+	pid uint32 // of the pool's only connection
 
 	mu  sync.Mutex
 	all []uint32
 }
 
-func (s *stage) session(ctx context.Context, conns int, tracer pgx.QueryTracer) (*session, error) {
+func (s *stage) session(ctx context.Context) (*session, error) {
 	config, err := pgxpool.ParseConfig(s.address)
 	if err != nil {
 		return nil, err
 	}
 	t := &session{}
-	config.MaxConns, config.ConnConfig.Tracer = int32(conns), tracer
+	config.MaxConns = 1
 	config.AfterConnect = func(_ context.Context, c *pgx.Conn) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()

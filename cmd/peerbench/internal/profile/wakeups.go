@@ -27,7 +27,7 @@ func (s *stage) wakeups(ctx context.Context) ([]load, error) {
 			return nil, err
 		}
 	}
-	t, err := s.session(ctx, 1, nil)
+	t, err := s.session(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +37,12 @@ func (s *stage) wakeups(ctx context.Context) ([]load, error) {
 	var loads []load
 	for _, n := range sizes {
 		row := s.row("wakeups", fmt.Sprintf("notify-%d", n), fmt.Sprintf("NOTIFY, %d idle sessions listen", n))
-		loads = append(loads, s.notifying(row, t, listeners[:n]))
+		loads = append(loads, s.notifying(ctx, row, t, listeners[:n]))
 	}
 	return loads, nil
 }
 
-func (s *stage) notifying(row string, t *session, listeners []*pgx.Conn) load {
+func (s *stage) notifying(ctx context.Context, row string, t *session, listeners []*pgx.Conn) load {
 	pids := []uint32{t.pid}
 	for _, conn := range listeners {
 		pids = append(pids, conn.PgConn().PID())
@@ -72,6 +72,6 @@ func (s *stage) notifying(row string, t *session, listeners []*pgx.Conn) load {
 				return many, nil
 			}, true, share{row, pids})
 		},
-		end: func() { _ = all(context.Background(), "UNLISTEN *") }, // where it fails, the session ends with the run
+		end: func() { _ = all(context.WithoutCancel(ctx), "UNLISTEN *") }, // where it fails, the session ends with the run
 	}
 }
