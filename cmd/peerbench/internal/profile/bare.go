@@ -15,6 +15,9 @@ INSERT INTO limit_row SELECT i, 0, repeat('x', 84) FROM generate_series(0, 63) A
 	updateRow = `UPDATE limit_row SET n = n + 1 WHERE id = $1`
 )
 
+// update is the row that most others are compared with.
+const update = "update"
+
 // bare is what everything is compared with.
 func (s *stage) bare(ctx context.Context) ([]load, error) {
 	t, err := s.session(ctx)
@@ -23,8 +26,7 @@ func (s *stage) bare(ctx context.Context) ([]load, error) {
 	}
 	one := s.row(limit, "select1", "SELECT 1")
 	sel := s.row(limit, "select", "SELECT of a row by its key")
-	update := s.row(limit, "update", "UPDATE of a row by its key")
-	tx := s.row(limit, "transaction", "BEGIN, UPDATE, COMMIT: three round trips")
+	s.row(limit, update, "UPDATE of a row by its key")
 	return []load{{cycle: func(ctx context.Context) error {
 		for _, row := range []struct {
 			name string
@@ -33,9 +35,6 @@ func (s *stage) bare(ctx context.Context) ([]load, error) {
 			{one, func(int) error { return t.discard(ctx, "SELECT 1") }},
 			{sel, func(i int) error { return t.discard(ctx, selectRow, i) }},
 			{update, func(i int) error { return execute(ctx, t.Pool, updateRow, i) }},
-			{tx, func(i int) error {
-				return inTx(ctx, t.Pool, func(tx pgx.Tx) error { return execute(ctx, tx, updateRow, i) })
-			}},
 		} {
 			if err := s.meter.times(ctx, row.name, t.pid, many, row.op); err != nil {
 				return err

@@ -25,6 +25,8 @@ type figure struct {
 	partial             bool    // only the server's time is known
 }
 
+func (f figure) both() float64 { return f.server + f.client }
+
 // A share is the row to which the time of some of the server's processes goes.
 type share struct {
 	row  string

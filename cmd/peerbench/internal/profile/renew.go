@@ -29,14 +29,14 @@ func (s *stage) renewals(ctx context.Context) ([]load, error) {
 	}
 	one := s.row("renew", "renew-1", "Renew, one lease in a statement")
 	all := s.row("renew", "renew-500", fmt.Sprintf("Renew, %d leases in a statement", fullBatch))
-	update := s.row("renew", "update-paused", "UPDATE of a row by its key, after as long a pause")
+	paused := s.row("renew", "update-paused", "UPDATE of a row by its key, after as long a pause")
 	single := s.renewing(one, 1, 1)
 	renew := single.cycle
 	single.cycle = func(ctx context.Context) error {
 		if err := renew(ctx); err != nil {
 			return err
 		}
-		return s.meter.times(ctx, update, t.pid, 1, func(int) error { return execute(ctx, t.Pool, updateRow, many) })
+		return s.meter.times(ctx, paused, t.pid, 1, func(int) error { return execute(ctx, t.Pool, updateRow, many) })
 	}
 	return []load{single, s.renewing(all, 2*fullBatch, fullBatch)}, nil
 }

@@ -35,7 +35,7 @@ type Row struct {
 	ServerHigh float64  `json:"server_high_us"`
 	Client     *float64 `json:"client_us"`    // nil where nobody's time is known but the server's
 	WAL        *float64 `json:"wal_bytes"`    // nil likewise
-	ToUpdate   *float64 `json:"times_update"` // both times, to those of an UPDATE
+	ToUpdate   *float64 `json:"times_update"` // both times, to those of UPDATEs that ran in between
 }
 
 // A Comparison is what operations cost beyond their limit.
@@ -57,12 +57,6 @@ func (s *stage) result(r Result) Result {
 	for _, row := range s.rows {
 		r.Rows = append(r.Rows, s.measured(row))
 	}
-	update := r.row("update")
-	for i := range r.Rows {
-		if row := &r.Rows[i]; row.Client != nil {
-			row.ToUpdate = known((row.Server + *row.Client) / (update.Server + *update.Client))
-		}
-	}
 	r.Beside = s.comparisons()
 	return r
 }
@@ -77,6 +71,7 @@ func (s *stage) measured(row Row) Row {
 	if !figures[0].partial {
 		row.Client = known(medianOf(figures, func(f figure) float64 { return f.client }))
 		row.WAL = known(medianOf(figures, func(f figure) float64 { return f.wal }))
+		row.ToUpdate = known(medianOver(figures, s.meter.rounds[updateBeside(row.Work)], func(f, update figure) float64 { return f.both() / update.both() }))
 	}
 	return row
 }
@@ -97,49 +92,62 @@ var compared = []struct {
 	times        float64
 	syncs        float64 // of ours; the limit has one each. -1: not known
 }{
-	{"acquire and release", "two UPDATEs", []string{"acquire", "release"}, "update", 2, 2},
-	{"acquire and release, history off", "two UPDATEs", []string{"acquire-nohistory", "release-nohistory"}, "update", 2, 2},
-	{"refused TryAcquire, again", "an UPDATE", []string{"refused-again"}, "update", 1, 0},
-	{"SELECT of a row", "an UPDATE", []string{"select"}, "update", 1, 0},
-	{fmt.Sprintf("Renew of %d leases", fullBatch), fmt.Sprintf("%d UPDATEs", fullBatch), []string{"renew-500"}, "update", fullBatch, 1},
-	{"hand-over: join, release, and the waiter's sessions", "an UPDATE", []string{"join", "release-awaited", "told"}, "update", 1, -1},
+	{"acquire and release", "two UPDATEs", []string{"acquire", "release"}, update, 2, 2},
+	{"acquire and release, history off", "two UPDATEs", []string{"acquire-nohistory", "release-nohistory"}, update, 2, 2},
+	{"refused TryAcquire, again", "an UPDATE", []string{"refused-again"}, update, 1, 0},
+	{"SELECT of a row", "an UPDATE", []string{"select"}, update, 1, 0},
+	{fmt.Sprintf("Renew of %d leases", fullBatch), fmt.Sprintf("%d UPDATEs", fullBatch), []string{"renew-500"}, update, fullBatch, 1},
+	{"hand-over: join, release, and the waiter's sessions", "an UPDATE", []string{"join", "release-awaited", "told"}, update, 1, -1},
 	{"transaction with Lease.Guard", "the transaction bare", []string{"guard"}, "transaction", 1, 1},
 	{"GuardedTx", "the transaction bare", []string{"guardedtx"}, "transaction", 1, 1},
 	{"Publish", "plain UPDATE of the same table", []string{"publish"}, "reports", 1, 1},
-	{"Claim and Complete", "two UPDATEs", []string{"claim", "complete"}, "update", 2, 2},
-	{"CompleteAndClaim", "two UPDATEs", []string{"complete-claim"}, "update", 2, 1},
+	{"Claim and Complete", "two UPDATEs", []string{"claim", "complete"}, update, 2, 2},
+	{"CompleteAndClaim", "two UPDATEs", []string{"complete-claim"}, update, 2, 1},
 }
 
 // comparisons are of rows that were all measured, round by round.
 func (s *stage) comparisons() []Comparison {
 	var list []Comparison
 	for _, c := range compared {
+		if c.bare == update {
+			c.bare = updateBeside(s.workOf(c.ours[0]))
+		}
 		ours, bare := s.sums(c.ours, 1), s.sums([]string{c.bare}, c.times)
 		if ours == nil || bare == nil {
 			continue
 		}
-		median := func(of func(ours, bare figure) float64) float64 {
-			each := make([]float64, len(ours))
-			for i := range ours {
-				each[i] = of(ours[i], bare[i])
-			}
-			return measure.Median(each)
-		}
-		both := func(f figure) float64 { return f.server + f.client }
 		list = append(list, Comparison{
 			Title: c.title, Limit: c.limit,
-			Server: rounded(median(func(ours, bare figure) float64 { return ours.server - bare.server })),
-			Client: rounded(median(func(ours, bare figure) float64 { return ours.client - bare.client })),
-			WAL:    rounded(median(func(ours, bare figure) float64 { return ours.wal - bare.wal })),
-			Ratio:  *known(median(func(ours, bare figure) float64 { return both(bare) / both(ours) })),
+			Server: rounded(medianOver(ours, bare, func(ours, bare figure) float64 { return ours.server - bare.server })),
+			Client: rounded(medianOver(ours, bare, func(ours, bare figure) float64 { return ours.client - bare.client })),
+			WAL:    rounded(medianOver(ours, bare, func(ours, bare figure) float64 { return ours.wal - bare.wal })),
+			Ratio:  *known(medianOver(ours, bare, func(ours, bare figure) float64 { return bare.both() / ours.both() })),
 		})
 		if sync := s.sync(); sync > 0 && c.syncs >= 0 {
-			list[len(list)-1].Shared = known(median(func(ours, bare figure) float64 {
-				return (both(bare) - c.times*sync) / (both(ours) - c.syncs*sync)
+			list[len(list)-1].Shared = known(medianOver(ours, bare, func(ours, bare figure) float64 {
+				return (bare.both() - c.times*sync) / (ours.both() - c.syncs*sync)
 			}))
 		}
 	}
 	return list
+}
+
+// medianOver is that of what each round makes of two rows.
+func medianOver(a, b []figure, of func(a, b figure) float64) float64 {
+	each := make([]float64, len(a))
+	for i := range a {
+		each[i] = of(a[i], b[i])
+	}
+	return measure.Median(each)
+}
+
+func (s *stage) workOf(row string) string {
+	for _, r := range s.rows {
+		if r.Name == row {
+			return r.Work
+		}
+	}
+	return limit
 }
 
 // sync is what the sync of a commit costs the server's process; 0 where it was not measured.
@@ -177,6 +185,6 @@ func known(x float64) *float64 {
 }
 
 func (r Result) how() string {
-	return fmt.Sprintf("%d cores, %s. %d rounds of %d ms each, in turn; medians over the rounds. It took %.0f s; the load average was %.1f at its begin and %.1f at its end.",
+	return fmt.Sprintf("%d cores, %s. %d rounds of %d ms each, in turn; medians over the rounds. × UPDATE is both times, to those of UPDATEs that ran in between. It took %.0f s; the load average was %.1f at its begin and %.1f at its end.",
 		r.Cores, r.Go, r.Rounds, r.ForMS, r.Seconds, r.LoadBefore, r.LoadAfter)
 }

@@ -23,6 +23,7 @@ const many = 32
 
 // A load does the work of some rows, over and over.
 type load struct {
+	work  string                      // set by run
 	begin func(context.Context) error // before each turn, not measured; may be nil
 	cycle func(context.Context) error // some operations of each of its rows
 	end   func()                      // after each turn; may be nil
@@ -33,7 +34,8 @@ type stage struct {
 	Options
 	address string
 	meter   meter
-	rows    []Row // in the order in which they are printed
+	beside  *session // of UPDATEs between what is measured
+	rows    []Row    // in the order in which they are printed
 	ends    []func()
 }
 
@@ -90,8 +92,7 @@ func (s *stage) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	pool, err := s.session(ctx)
-	if err != nil {
+	if s.beside, err = s.session(ctx); err != nil {
 		return err
 	}
 	m, err := migrations.New(peers.HistorySchema)
@@ -99,12 +100,11 @@ func (s *stage) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	for _, line := range []migrations.Line{migrations.Report, migrations.Jobs} {
-		if _, err := m.Up(ctx, pool.Pool, line); err != nil {
+		if _, err := m.Up(ctx, s.beside.Pool, line); err != nil {
 			return err
 		}
 	}
-	_, err = pool.Exec(ctx, createLimit)
-	return err
+	return execute(ctx, s.beside.Pool, createLimit)
 }
 
 // run has all loads in turn, in the opposite order in every second round. Before the first, each has a turn that
@@ -119,7 +119,10 @@ func (s *stage) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("prepare %s: %w", w.name, err)
 		}
-		loads = append(loads, more...)
+		for _, l := range more {
+			l.work = w.name
+			loads = append(loads, l)
+		}
 	}
 	for round := range s.Rounds + 1 {
 		fmt.Fprintf(s.Notice, "profile: round %d of %d\n", round, s.Rounds)
@@ -145,7 +148,7 @@ func (s *stage) turn(ctx context.Context, l load, warmUp bool) error {
 			return err
 		}
 	}
-	if err := l.cycle(ctx); err != nil {
+	if err := s.cycle(ctx, l); err != nil {
 		return err
 	}
 	s.meter.off = warmUp
@@ -154,8 +157,26 @@ func (s *stage) turn(ctx context.Context, l load, warmUp bool) error {
 		long = 0
 	}
 	for began := time.Now(); ; {
-		if err := l.cycle(ctx); err != nil || time.Since(began) >= long {
+		if err := s.cycle(ctx, l); err != nil || time.Since(began) >= long {
 			return err
 		}
 	}
+}
+
+// cycle runs one of a load, and UPDATEs after it: what others do to the machine in that moment, they do to both.
+func (s *stage) cycle(ctx context.Context, l load) error {
+	if err := l.cycle(ctx); err != nil || l.work == limit {
+		return err
+	}
+	return s.meter.times(ctx, updateBeside(l.work), s.beside.pid, many/2, func(i int) error {
+		return execute(ctx, s.beside.Pool, updateRow, many+i)
+	})
+}
+
+// updateBeside is the row, which is not printed, of the UPDATEs that ran between what a work measures.
+func updateBeside(work string) string {
+	if work == limit {
+		return update
+	}
+	return update + "/" + work
 }
