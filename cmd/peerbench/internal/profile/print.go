@@ -69,8 +69,8 @@ func (r Result) besideTable() grid.Table {
 	t := grid.Table{
 		Title: "What is beyond the limit",
 		Note: "Differences of the rows below. The ratio is the limit's processor time, server and client together, to that of what " +
-			"is compared: where the processors are what everybody waits for, no rate can come to more limits than that. Many clients " +
-			"share the sync of a commit, which is most of what a bare UPDATE costs; the last column has the ratio without it.",
+			"is compared: where everybody waits for the processors, rates come to about so many limits. Many clients share the sync of " +
+			"a commit, which is most of what a bare UPDATE costs; the last column has the ratio without it.",
 		Head: []string{"", "limit", "server", "client", "WAL", "ratio", "syncs shared"},
 	}
 	for _, c := range r.Beside {

@@ -45,8 +45,8 @@ type Comparison struct {
 	Server float64 `json:"server_us"`
 	Client float64 `json:"client_us"`
 	WAL    float64 `json:"wal_bytes"`
-	// Ratio is the limit's processor time to theirs: the most that a rate can come to, in limits, where the
-	// processors are what both wait for.
+	// Ratio is the limit's processor time to theirs: about what a rate comes to, in limits, where the processors
+	// are what both wait for.
 	Ratio float64 `json:"ratio"`
 	// Shared is the same without the sync of each commit, which many clients share: with them it comes nearer to
 	// this. nil where it is not known.
