@@ -14,11 +14,14 @@
 -- a subquery with a LIMIT can only be run for one of them at a time, and a key has one row, so the
 -- LIMIT drops none that was locked. A plan may also be older than most of the rows: it is kept, and
 -- while the table is small a walk is the cheapest. So each condition ends with one that always holds,
--- and whose second half is never run: for the planner it makes every row that is looked at dear.
+-- and whose second half is never run: for the planner it makes every row that is looked at dear. And the
+-- OFFSET hides the arrays' lengths from it: a plan made for a known short array looks cheaper than the one for
+-- any, so that one lease would be planned anew each time, which takes longer than all the rest.
 WITH due AS MATERIALIZED (
     SELECT h.resource_id
     FROM (SELECT u.resource_id, u.lease_id
-          FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(leases)::uuid[])) AS u(resource_id, lease_id)
+          FROM (SELECT sqlc.arg(resources)::text[] AS resources, sqlc.arg(leases)::uuid[] AS leases OFFSET 0) AS a,
+              ROWS FROM (unnest(a.resources), unnest(a.leases)) AS u(resource_id, lease_id)
           ORDER BY u.resource_id COLLATE "C") AS d
     CROSS JOIN LATERAL (
         SELECT l.resource_id
