@@ -1,6 +1,7 @@
 package plans_test
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"strconv"
@@ -129,13 +130,47 @@ func TestPlanOfASmallTableIsKept(t *testing.T) {
 	}
 }
 
-func checkKeptAsItGrows(t *testing.T, pool *pgxpool.Pool, rows int) {
+// A plan that knows how few leases are renewed looks cheaper than one for any number; made anew each time it
+// takes longer than all the rest.
+func TestARenewalIsPlannedOnce(t *testing.T) {
+	t.Parallel()
+	pool := neverAnalyzed(t)
+	addLeases(t, pool, 1, 1000)
+	for _, leases := range []int{1, 10, 500} {
+		err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+			call, err := prepare(t, conn.Conn(), renewal(t), how{mode: "auto", batch: leases})
+			if err != nil {
+				return err
+			}
+			for range 20 {
+				if err := run(t, conn.Conn(), call); err != nil {
+					return err
+				}
+			}
+			var kept, anew int
+			err = conn.QueryRow(t.Context(), "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE name = 's'").Scan(&kept, &anew)
+			if kept == 0 || anew > 6 {
+				t.Errorf("of 20 renewals of %d leases %d were planned anew, %d not", leases, anew, kept)
+			}
+			return errors.Join(err, run(t, conn.Conn(), "DEALLOCATE s"))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func renewal(t *testing.T) statement {
 	t.Helper()
 	all := statements(t, packages["lease"])
-	renew := all[slices.IndexFunc(all, func(s statement) bool { return s.name == "Renew" })]
+	return all[slices.IndexFunc(all, func(s statement) bool { return s.name == "Renew" })]
+}
+
+func checkKeptAsItGrows(t *testing.T, pool *pgxpool.Pool, rows int) {
+	t.Helper()
 	h := how{mode: "force_generic_plan", batch: 500, run: true}
 	err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
-		call, err := prepare(t, conn.Conn(), renew, h)
+		call, err := prepare(t, conn.Conn(), renewal(t), h)
 		if err != nil {
 			return err
 		}
