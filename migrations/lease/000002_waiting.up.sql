@@ -60,6 +60,9 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 -- It looks at one waiter after the other, because trying an advisory lock takes it, shared, until the
 -- transaction ends, and because it mostly needs no more than the first; the settings keep the line from
 -- being sorted for its sake. The search begins after the ticket served.
+-- A place of a request that was granted already, or given up, is passed over as a late one: a join that waited for
+-- the row looks at the history as it was before it waited, and whoever gives a request up sees no place that is
+-- taken meanwhile. Only here, with the row locked, is nothing of it under way any more.
 CREATE FUNCTION /*schema.*/lease_pass(
     IN p_resource text, IN p_lease uuid, IN p_successor text,
     OUT outcome text, OUT in_time boolean, OUT client_id uuid, OUT request_id uuid, OUT ticket bigint,
@@ -82,13 +85,13 @@ DECLARE
     over_at timestamptz;
 BEGIN
     IF p_lease IS NULL THEN
-        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served INTO m
+        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served, l.refused_request_id INTO m
         FROM /*schema.*/resource_lease AS l
         WHERE l.resource_id = p_resource AND l.waiting > 0
           AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
         FOR UPDATE OF l SKIP LOCKED;
     ELSE
-        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served INTO m
+        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served, l.refused_request_id INTO m
         FROM /*schema.*/resource_lease AS l
         WHERE l.resource_id = p_resource AND l.lease_id = p_lease AND l.ended_at IS NULL
         FOR UPDATE OF l;
@@ -105,7 +108,10 @@ BEGIN
         END IF;
         WHILE NOT waits LOOP
             SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.lease_id,
-                   q.deadline IS NULL OR q.deadline > clock_timestamp() AS in_time,
+                   (q.deadline IS NULL OR q.deadline > clock_timestamp())
+                   AND q.request_id <> m.request_id AND q.request_id IS DISTINCT FROM m.refused_request_id
+                   AND NOT EXISTS (SELECT FROM /*schema.*/lease_history AS h
+                                   WHERE h.request_id = q.request_id AND h.resource_id = p_resource) AS in_time,
                    (SELECT CASE WHEN c.alive_until <= clock_timestamp() THEN false
                                 WHEN c.session_key IS NULL THEN true
                                 ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END

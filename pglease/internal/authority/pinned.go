@@ -55,16 +55,29 @@ func (r readCommitted) Query(ctx context.Context, sql string, args ...any) (pgx.
 	b.Queue(sql, args...)
 	b.Queue("COMMIT")
 	results := r.SendBatch(ctx, b)
+	fail := func(err error) error {
+		err = errors.Join(err, ignoreSame(err, results.Close()))
+		r.rollBack(ctx)
+		return err
+	}
 	for range before {
 		if _, err := results.Exec(); err != nil {
-			return nil, errors.Join(err, ignoreSame(err, results.Close()))
+			return nil, fail(err)
 		}
 	}
 	rows, err := results.Query()
 	if err != nil {
-		return nil, errors.Join(err, ignoreSame(err, results.Close()))
+		return nil, fail(err)
 	}
-	return &pinnedRows{Rows: rows, results: results}, nil
+	return &pinnedRows{Rows: rows, results: results, failed: func() { r.rollBack(ctx) }}, nil
+}
+
+// rollBack ends the transaction of a statement that has failed: the server skipped its COMMIT, and would
+// refuse the next statement of this session.
+func (r readCommitted) rollBack(ctx context.Context) {
+	if direct, ok := r.conn.(*pgx.Conn); ok && direct.PgConn().TxStatus() == 'E' {
+		_, _ = direct.Exec(ctx, "ROLLBACK") // a session that cannot is given up, by its TxStatus
+	}
 }
 
 func (r readCommitted) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
@@ -86,6 +99,7 @@ func ignoreSame(first, second error) error {
 type pinnedRows struct {
 	pgx.Rows
 	results pgx.BatchResults
+	failed  func()
 	ended   bool
 	err     error
 }
@@ -109,6 +123,9 @@ func (r *pinnedRows) Close() {
 	}
 	if err := r.results.Close(); r.err == nil {
 		r.err = err
+	}
+	if r.err != nil {
+		r.failed()
 	}
 }
 
