@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/internal/leasedb"
 )
 
@@ -43,8 +45,13 @@ func (p *Postgres) releaseAndRing(ctx context.Context, c *pgx.Conn, r ReleaseReq
 	var remaining *time.Duration
 	err := c.QueryRow(ctx, p.schema.SQL(callRelease), r.Lease.Resource(), uuid(r.Lease.LeaseID()), r.Successor, uuid(r.Client)).Scan(
 		&outcome, &inTime, &row.ClientID, &row.RequestID, &ticket, &row.NextLeaseID, &number, &remaining, &rung, &row.WaitsForStandby)
-	if err != nil || !outcome.Valid {
-		return End{}, Handover{}, err
+	switch {
+	case err != nil && rung.Bool: // the row comes after the commit, so only the ring was lost: the caller may ring
+		rung.Bool = false
+	case err != nil:
+		return p.ended(ctx, c, r, err)
+	case !outcome.Valid:
+		return End{}, Handover{}, nil
 	}
 	row.Outcome, row.InTime, row.Ticket, row.NextFence = outcome.String, inTime.Bool, ticket.Int64, number.Int64
 	if remaining != nil {
@@ -53,6 +60,20 @@ func (p *Postgres) releaseAndRing(ctx context.Context, c *pgx.Conn, r ReleaseReq
 	end, next := releaseOf(r, row)
 	next.Rung = rung.Bool
 	return end, next, nil
+}
+
+// ended looks whether a release that the server answered with an error was committed before that: the error may be
+// of the ring. Who was served is not known then, and finds out by looking.
+func (p *Postgres) ended(ctx context.Context, c *pgx.Conn, r ReleaseRequest, failed error) (End, Handover, error) {
+	var pg *pgconn.PgError
+	if !errors.As(failed, &pg) || KindOf(failed) == Conflict || c.IsClosed() {
+		return End{}, Handover{}, failed
+	}
+	ends, err := p.ends(ctx, c, []fence.Token{r.Lease})
+	if err != nil || ends[0].Ended != EndReleased {
+		return End{}, Handover{}, failed
+	}
+	return ends[0], Handover{}, nil
 }
 
 func releaseOf(r ReleaseRequest, row leasedb.ReleaseUnrungRow) (End, Handover) {
