@@ -109,7 +109,8 @@ func TestObserverIsToldOfStaleClaims_J2(t *testing.T) {
 	id := b.enqueue(jobs.Job{})[0]
 	var r record
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	stop := works(t, b.pool, jobs.Config{Observer: &r, PollEvery: hours, TTL: 5 * time.Minute, HeartbeatEvery: time.Minute},
+	// It has no hand free, so that it does not claim the job again before the rival does.
+	stop := works(t, b.pool, jobs.Config{Observer: &r, PollEvery: hours, TTL: 5 * time.Minute, HeartbeatEvery: time.Minute, Concurrency: 1},
 		func(context.Context, *jobs.Claim) error {
 			begun <- struct{}{}
 			<-goOn

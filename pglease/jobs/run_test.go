@@ -27,8 +27,13 @@ func works(tb testing.TB, pool *pgxpool.Pool, config jobs.Config, handler jobs.H
 	stop = func() {
 		once.Do(func() {
 			cancel()
-			if err := <-ended; err != nil {
-				tb.Errorf("Run: %v", err)
+			select {
+			case err := <-ended:
+				if err != nil {
+					tb.Errorf("Run: %v", err)
+				}
+			case <-time.After(2 * time.Minute): // what its handlers wait for the failed test does not do
+				tb.Error("Run does not return")
 			}
 		})
 	}
