@@ -15,8 +15,9 @@ const historyTable = peers.HistorySchema + ".lease_history"
 // historyResources is over how many resources the recorded tenures are spread.
 const historyResources = 100_000
 
+// addHistory gives fences below zero, which no grant has: the same resources are acquired meanwhile.
 const addHistory = `INSERT INTO ` + historyTable + ` (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended)
-SELECT 'growth/' || i % $3::int, i, 'growth', gen_random_uuid(), gen_random_uuid(), t, t + interval '1 minute', t + interval '30 seconds', 'released'
+SELECT 'growth/' || i % $3::int, -1 - i, 'growth', gen_random_uuid(), gen_random_uuid(), t, t + interval '1 minute', t + interval '30 seconds', 'released'
 FROM generate_series($1::int, $2::int - 1) AS i, LATERAL (SELECT clock_timestamp() - interval '1 hour' AS t) AS past`
 
 // history fills the record of ended tenures more and more.
