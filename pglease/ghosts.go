@@ -12,12 +12,14 @@ import (
 const (
 	ghostEvery = 300 * time.Millisecond
 	ghostLooks = 3
+	ghostSure  = 4 // looks in a row that found nobody
 )
 
 // ghosts looks after leases that this client has just handed to waiters of other processes. One that
 // dies in that instant is still believed alive, because the server has not noticed; nobody would
-// miss it until its TTL ends. Its lease is released for it, once two looks in a row have found its
-// session gone: a live one whose session broke has made another by then.
+// miss it until its TTL ends. Its lease is released for it, once ghostSure looks in a row have found its
+// session gone: a live one whose session broke has made another by then. One that is stopped for as long,
+// and whose session was ended from elsewhere, is not told apart from a dead one, and loses its lease early.
 type ghosts struct {
 	line *line
 
@@ -110,8 +112,8 @@ func (g *ghosts) look(ctx context.Context) {
 			g.drop(h)
 		case !died:
 			h.gone = 0
-		case h.gone == 0:
-			h.gone = 1
+		case h.gone < ghostSure-1:
+			h.gone++
 		default:
 			g.drop(h)
 			g.bury(limited, h.Handover)
