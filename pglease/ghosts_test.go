@@ -195,6 +195,68 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 	})
 }
 
+// stranger puts a waiter of another process in line for r, and returns the session by which it is seen to live.
+func stranger(t *testing.T, pool *pgxpool.Pool) *pgx.Conn {
+	t.Helper()
+	session := strangersSession(t, pool)
+	for _, sql := range []string{
+		`INSERT INTO pglease.lease_client VALUES (gen_random_uuid(), 4711, clock_timestamp() + interval '1 hour')`,
+		`INSERT INTO pglease.lease_waiter (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at)
+			SELECT 'r', gen_random_uuid(), client_id, 'first', '1 hour', '0', false, clock_timestamp() FROM pglease.lease_client`,
+		`UPDATE pglease.resource_lease SET waiting = waiting + 1`,
+	} {
+		if _, err := session.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return session
+}
+
+func strangersSession(t *testing.T, pool *pgxpool.Pool) *pgx.Conn {
+	t.Helper()
+	session, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+	if err == nil {
+		_, err = session.Exec(t.Context(), `SELECT pg_advisory_lock(4711)`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close(context.WithoutCancel(t.Context())) })
+	return session
+}
+
+// TestAServedWaiterMayLoseItsSession_W4: it is not taken for dead before it has had time to make another.
+func TestAServedWaiterMayLoseItsSession_W4(t *testing.T) {
+	t.Parallel()
+	for try := 1; ; try++ {
+		pool := pgleasetest.Pool(t)
+		held := acquire(t, newClient(t, pool, pglease.Config{}), "r")
+		session := stranger(t, pool)
+		ctx, cancel := context.WithCancel(t.Context())
+		behind := waitFor(ctx, newClient(t, pool, pglease.Config{}), "r")
+		inLine(t, pool, "r", 2)
+		release(t, held)
+		served, gone := readRow(t, pool, "r"), time.Now()
+		if err := session.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(800 * time.Millisecond) // three looks find it gone at most, the server being slow to notice
+		strangersSession(t, pool)
+		slow := time.Since(gone) > time.Second
+		<-time.After(1500 * time.Millisecond) // longer than it is looked after
+		after := readRow(t, pool, "r")
+		cancel()
+		<-behind
+		if slow && try < 20 {
+			continue // the machine stood still, and it was gone for longer than meant
+		}
+		if after.lease != served.lease || !after.current {
+			t.Errorf("it lost its lease: %+v, after %+v", after, served)
+		}
+		return
+	}
+}
+
 // TestAWaiterThatDiesAsItIsServedHoldsNobodyUp_W4: the server had not yet noticed its death when the
 // lease was handed to it.
 func TestAWaiterThatDiesAsItIsServedHoldsNobodyUp_W4(t *testing.T) {
@@ -204,22 +266,7 @@ func TestAWaiterThatDiesAsItIsServedHoldsNobodyUp_W4(t *testing.T) {
 			t.Parallel()
 			pool := pgleasetest.Pool(t)
 			held := acquire(t, newClient(t, pool, pglease.Config{}), "r")
-			session, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer session.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // end of the test
-			for _, sql := range []string{
-				`SELECT pg_advisory_lock(4711)`,
-				`INSERT INTO pglease.lease_client VALUES (gen_random_uuid(), 4711, clock_timestamp() + interval '1 hour')`,
-				`INSERT INTO pglease.lease_waiter (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at)
-					SELECT 'r', gen_random_uuid(), client_id, 'first', '1 hour', '0', false, clock_timestamp() FROM pglease.lease_client`,
-				`UPDATE pglease.resource_lease SET waiting = waiting + 1`,
-			} {
-				if _, err := session.Exec(t.Context(), sql); err != nil {
-					t.Fatal(err)
-				}
-			}
+			session := stranger(t, pool)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			live := waitFor(ctx, newClient(t, pool, pglease.Config{}), "r")

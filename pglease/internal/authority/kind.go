@@ -56,7 +56,7 @@ func kindOfState(code string) Kind {
 		return Unknown
 	case "57P01", "57P02": // the server or the backend was told to stop, perhaps while it committed
 		return Unknown
-	case "57014", // query_canceled: statement_timeout, or an operator
+	case "57014", // query_canceled: statement_timeout, or an operator; a CALL may have committed before, see ended
 		"57P03", // cannot_connect_now: starting up
 		"57P05", // idle_session_timeout
 		"25P03", // idle_in_transaction_session_timeout
