@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,7 +39,8 @@ func workAsProcess() int {
 }
 
 // A freezer is a standard output that stops the process when an event passes, once: before whatever
-// the worker does next.
+// the worker does next. It waits for the signal that resumes the process, because one to stop may be
+// for another of its threads to take, and this one would go on until that has been scheduled.
 type freezer struct {
 	out   io.Writer
 	event string
@@ -49,9 +51,13 @@ func (f *freezer) Write(p []byte) (int, error) {
 	n, err := f.out.Write(p)
 	if !f.done && bytes.Contains(p, fmt.Appendf(nil, `"event":%q`, f.event)) {
 		f.done = true
+		resumed := make(chan os.Signal, 1)
+		signal.Notify(resumed, syscall.SIGCONT)
+		defer signal.Stop(resumed)
 		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 			return n, err
 		}
+		<-resumed
 	}
 	return n, err
 }
@@ -104,17 +110,19 @@ func (w *workman) tells(event string) happening {
 	w.t.Helper()
 	late := time.NewTimer(time.Minute)
 	defer late.Stop()
+	var others []happening
 	for {
 		select {
 		case h, ok := <-w.events:
 			if !ok {
-				w.t.Fatalf("it ended and never told of %q: %s", event, w.stderr)
+				w.t.Fatalf("it ended and told of %+v, never of %q: %s", others, event, w.stderr)
 			}
 			if h.Event == event {
 				return h
 			}
+			others = append(others, h)
 		case <-late.C:
-			w.t.Fatalf("it never told of %q", event)
+			w.t.Fatalf("it told of %+v, never of %q", others, event)
 		}
 	}
 }

@@ -51,7 +51,7 @@ const (
 	poolExhausted       = "pool_exhausted"
 	leaseBroken         = "lease_broken"
 	networkSlow         = "network_slow"
-	authorityCrashed    = "authority_crashed"
+	authorityCrashed    = history.Crashed
 	resourceCrashed     = "resource_crashed"
 	standbyPromoted     = "standby_promoted"
 	authorityRestored   = "authority_restored"

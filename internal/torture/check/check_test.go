@@ -146,6 +146,35 @@ func TestALossIsNotBlamed(t *testing.T) {
 	s.wants(t, "truth")
 }
 
+// A place in line is committed without waiting for the disk: who lost it in a crash or a failover comes
+// after one that asked later. One that was on disk by then keeps it.
+func TestAPlaceLostInACrashIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		crash, loss int
+		want        []string
+	}{
+		"a crash":                 {crash: 450},
+		"a failover":              {loss: 450},
+		"a crash afterwards":      {crash: 750, want: []string{"queue"}},
+		"a crash long afterwards": {crash: 1300, want: []string{"queue"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := line()
+			s.Tenures[1].Ticket, s.Tenures[2].Ticket = 0, 8
+			s.Calls[2].Invoked, s.Calls[2].Joined = at(400), at(0) // A came when B was in line
+			if test.crash > 0 {
+				s.Faults = append(s.Faults, history.Fault{Kind: history.Crashed, From: at(test.crash), To: at(test.crash + 10)})
+			}
+			if test.loss > 0 {
+				s.Losses = append(s.Losses, history.Loss{From: at(test.loss), To: at(test.loss + 10)})
+			}
+			s.wants(t, test.want...)
+		})
+	}
+}
+
 // The database's clock is set forward by a day, which ends a lease early, and back again.
 func TestAStepOfTheClockIsNotBlamed(t *testing.T) {
 	t.Parallel()

@@ -36,14 +36,15 @@ type waited struct {
 	tenure history.Tenure
 }
 
-// waitedFor returns who waited for each resource and was served from that place.
+// waitedFor returns who waited for each resource and was served from that place. One whose place a crash
+// may have taken is not among them: it may have come to the end of the line again without being told.
 func waitedFor(h *history.History) map[string][]waited {
 	of := map[string][]waited{}
 	tenures := byLease(h)
 	for resource, granted := range grantsOf(h) {
 		for _, c := range granted {
 			t, there := tenures[c.Lease]
-			if there && t.Ticket != 0 && c.Joined.After(c.Invoked) {
+			if there && t.Ticket != 0 && c.Joined.After(c.Invoked) && !h.Displaced(c.Joined, h.True(t.Acquired)) {
 				of[resource] = append(of[resource], waited{c, t})
 			}
 		}

@@ -6,6 +6,7 @@ package history
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -26,8 +27,11 @@ const (
 	Held     = "held"     // another has the resource
 )
 
-// Killed is the kind of fault that ends a process.
-const Killed = "process_killed"
+// Kinds of faults that checkers look at.
+const (
+	Killed  = "process_killed"    // ends a process
+	Crashed = "authority_crashed" // ends the authority's server, which goes on with what it has on disk
+)
 
 // Names of calls.
 const (
@@ -172,6 +176,20 @@ func (h *History) Lost(c Call) bool {
 		}
 	}
 	return false
+}
+
+// unwritten is how long the server may take to write a commit to disk that did not wait for that: three
+// times its wal_writer_delay of 200 ms, and some for a busy machine.
+const unwritten = time.Second
+
+// Displaced tells whether a place in line that was taken at joined may have been lost before served, in
+// a crash too: a place is committed without waiting for the disk.
+func (h *History) Displaced(joined, served time.Time) bool {
+	lost := func(from, to time.Time) bool {
+		return joined.After(from.Add(-unwritten)) && joined.Before(to) && from.Before(served)
+	}
+	return slices.ContainsFunc(h.Losses, func(l Loss) bool { return lost(l.From, l.To) }) ||
+		slices.ContainsFunc(h.Faults, func(f Fault) bool { return f.Kind == Crashed && lost(f.From, f.To) })
 }
 
 // Stepped tells whether the database's clock was set between two times of the machine's.
