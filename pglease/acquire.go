@@ -194,24 +194,29 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	if err := c.checkServer(answer.Token); err != nil {
 		return nil, c.resolve(ctx, r, err)
 	}
-	left := time.Until(sent.Add(r.timing.trust(answer.Remaining)))
 	again := answer.Outcome == authority.Repeated && !r.served // a sign of life: others may take the first owner for dead
 	least := r.timing.trust(r.TTL) * 7 / 8
-	if r.early { // as good as any lease before its first renewal
-		least = r.timing.trust(r.TTL) - r.timing.renewEvery
+	unproven := r.served && !r.proven
+	if unproven {
+		answer.Remaining -= r.TTL - unprovenShare(r.TTL)
+		least = r.timing.unitOfWork + r.timing.trust(r.TTL)/16
 	}
-	if answer.Unconfirmed || again || left < least {
+	trusted := sent.Add(r.timing.trust(answer.Remaining))
+	if left := time.Until(trusted); answer.Unconfirmed || again || left < least {
 		var err error
 		sent, answer.Remaining, err = c.topUp(ctx, sent, answer, left)
 		switch {
-		case err != nil && answer.Unconfirmed:
-			return nil, c.resolve(ctx, r, err)
 		case errors.Is(err, ErrExpired):
 			return nil, ErrRequestSpent
+		case err != nil && (answer.Unconfirmed || time.Now().After(trusted)):
+			return nil, c.resolve(ctx, r, err)
+		case err == nil:
+			unproven = false
 		}
 	}
 	lease := newLease(c, answer.Token, r.timing, sent, answer.Remaining)
 	lease.awaited = r.waited // who waited is not the only one, as a rule
+	lease.unproven = unproven
 	known := c.adopt(lease)
 	if known == lease {
 		lease.start()

@@ -49,6 +49,10 @@
 // due after a third of the TTL and the lease turns Suspect at three quarters, which leaves several
 // attempts in between.
 //
+// A lease that was handed over by another process is trusted for half of its TTL, until it is renewed for the
+// first time, at a sixth. By then whoever handed it over may take a waiter for dead that is stopped and has lost
+// its session, and end the lease for those who wait behind it: it looks like one that died as it was served.
+//
 // On Linux the monotonic clock of Go stands still while the whole machine is suspended. After
 // that, a lease may look trusted that the database has given to another. The fence covers this.
 //

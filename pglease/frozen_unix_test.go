@@ -3,8 +3,10 @@
 package pglease_test
 
 import (
+	"errors"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -68,4 +70,57 @@ func TestAHolderThatWasFrozen_I11(t *testing.T) {
 		t.Errorf("the holder saw its lease %s and wrote %d rows", report.State, report.Wrote)
 	}
 	release(t, lease)
+}
+
+// TestAServedWaiterIsStoppedAndLosesItsSessions_W4: whoever handed the lease to it takes it for dead and ends the
+// lease, though not before this one has stopped trusting it.
+//
+//	waiter (process)        test
+//	is served, says so
+//	SIGSTOP  <------------
+//	                        ends its sessions
+//	                        waits in line, is granted before the TTL is over
+//	(word in its pipe) <---
+//	SIGCONT  <------------
+//	asks its lease: LOST
+func TestAServedWaiterIsStoppedAndLosesItsSessions_W4(t *testing.T) {
+	t.Parallel()
+	const ttl = 10 * time.Second
+	url := pgleasetest.URL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if _, err := pool.Exec(t.Context(), "CREATE TABLE protected (body text, greatest_fence bigint); INSERT INTO protected VALUES ('', 0)"); err != nil {
+		t.Fatal(err)
+	}
+	held := acquire(t, newClient(t, pool, pglease.Config{}), "r")
+	waiter := startWorker(t, workerOrder{URL: url + "&application_name=stopped", Resource: "r", TTL: ttl})
+	inLine(t, pool, "r", 1)
+	behind := waitFor(t.Context(), newClient(t, pool, pglease.Config{}), "r")
+	inLine(t, pool, "r", 2)
+	release(t, held)
+	var acquired workerReport
+	if err := waiter.out.Decode(&acquired); err != nil || acquired.Err != "" {
+		t.Fatal(err, acquired.Err)
+	}
+	if err := waiter.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	served := readRow(t, pool, "r")
+	if _, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'stopped'"); err != nil {
+		t.Fatal(err)
+	}
+	next := <-behind
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	if err := errors.Join(waiter.in.Encode("go on"), waiter.cmd.Process.Signal(syscall.SIGCONT)); err != nil {
+		t.Fatal(err)
+	}
+	if report := waiter.report(t); report.State != pglease.Lost.String() {
+		t.Errorf("it saw its lease %s; the next owner has fence %d, it had %d", report.State, next.lease.Token().Fence(), served.fence)
+	}
+	release(t, next.lease)
 }

@@ -15,11 +15,16 @@ const (
 	ghostSure  = 4 // looks in a row that found nobody
 )
 
+// unprovenShare is what a waiter may trust of the TTL of a lease that another process handed to it, until it
+// has renewed it. From then on nobody but its holder, or an operator, ends it early.
+func unprovenShare(ttl time.Duration) time.Duration { return ttl / 2 }
+
 // ghosts looks after leases that this client has just handed to waiters of other processes. One that
 // dies in that instant is still believed alive, because the server has not noticed; nobody would
-// miss it until its TTL ends. Its lease is released for it, once ghostSure looks in a row have found its
-// session gone: a live one whose session broke has made another by then. One that is stopped for as long,
-// and whose session was ended from elsewhere, is not told apart from a dead one, and loses its lease early.
+// miss it until its TTL ends. Its lease is released for it when the share of the TTL is over for which a live
+// one would trust it unrenewed, and ghostSure looks in a row have found its session gone: a live one whose
+// session broke has made another by then. A dead one cannot be told from one that is stopped and whose
+// session was ended from elsewhere; that one finds its lease lost by its own clock when it goes on.
 type ghosts struct {
 	line *line
 
@@ -34,8 +39,9 @@ type ghosts struct {
 // handed is a hand-over that is looked after.
 type handed struct {
 	authority.Handover
-	looks int
-	gone  int // looks in a row that found nobody
+	trusted time.Time // until then at most, where it is not renewed
+	looks   int
+	gone    int // looks in a row that found nobody
 }
 
 // watch looks after a hand-over for a while.
@@ -45,7 +51,7 @@ func (g *ghosts) watch(next authority.Handover) {
 	if g.closed || next.Token.IsZero() {
 		return
 	}
-	g.watched[next.Token.Resource()] = &handed{Handover: next}
+	g.watched[next.Token.Resource()] = &handed{Handover: next, trusted: time.Now().Add(unprovenShare(next.Remaining))}
 	if g.running {
 		return
 	}
@@ -112,7 +118,7 @@ func (g *ghosts) look(ctx context.Context) {
 			g.drop(h)
 		case !died:
 			h.gone = 0
-		case h.gone < ghostSure-1:
+		case h.gone < ghostSure-1 || time.Now().Before(h.trusted):
 			h.gone++
 		default:
 			g.drop(h)
@@ -141,14 +147,17 @@ func (g *ghosts) bury(ctx context.Context, h authority.Handover) {
 	g.line.serve(ctx, sent, next)
 }
 
-// due counts a look at each, and drops those that were seen often enough.
+// due counts a look at each, and drops those that were seen often enough. One that was found gone is left
+// alone for as long as it may be trusted.
 func (g *ghosts) due() []*handed {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var asked []*handed
 	for resource, h := range g.watched {
-		h.looks++
-		if h.looks > ghostLooks && h.gone == 0 {
+		if h.gone >= ghostSure && time.Now().Before(h.trusted) {
+			continue
+		}
+		if h.looks++; h.looks > ghostLooks && h.gone == 0 {
 			delete(g.watched, resource)
 			continue
 		}

@@ -196,13 +196,13 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 }
 
 // stranger puts a waiter of another process in line for r, and returns the session by which it is seen to live.
-func stranger(t *testing.T, pool *pgxpool.Pool) *pgx.Conn {
+func stranger(t *testing.T, pool *pgxpool.Pool, ttl time.Duration) *pgx.Conn {
 	t.Helper()
 	session := strangersSession(t, pool)
 	for _, sql := range []string{
 		`INSERT INTO pglease.lease_client VALUES (gen_random_uuid(), 4711, clock_timestamp() + interval '1 hour')`,
 		`INSERT INTO pglease.lease_waiter (resource_id, request_id, client_id, owner_id, ttl, lock_delay, barging, joined_at)
-			SELECT 'r', gen_random_uuid(), client_id, 'first', '1 hour', '0', false, clock_timestamp() FROM pglease.lease_client`,
+			SELECT 'r', gen_random_uuid(), client_id, 'first', '` + ttl.String() + `', '0', false, clock_timestamp() FROM pglease.lease_client`,
 		`UPDATE pglease.resource_lease SET waiting = waiting + 1`,
 	} {
 		if _, err := session.Exec(t.Context(), sql); err != nil {
@@ -231,7 +231,7 @@ func TestAServedWaiterMayLoseItsSession_W4(t *testing.T) {
 	for try := 1; ; try++ {
 		pool := pgleasetest.Pool(t)
 		held := acquire(t, newClient(t, pool, pglease.Config{}), "r")
-		session := stranger(t, pool)
+		session := stranger(t, pool, 3*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		behind := waitFor(ctx, newClient(t, pool, pglease.Config{}), "r")
 		inLine(t, pool, "r", 2)
@@ -240,15 +240,15 @@ func TestAServedWaiterMayLoseItsSession_W4(t *testing.T) {
 		if err := session.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(800 * time.Millisecond) // three looks find it gone at most, the server being slow to notice
+		<-time.After(time.Second)
 		strangersSession(t, pool)
-		slow := time.Since(gone) > time.Second
 		<-time.After(1500 * time.Millisecond) // longer than it is looked after
 		after := readRow(t, pool, "r")
+		slow := time.Since(gone) > 2800*time.Millisecond
 		cancel()
 		<-behind
 		if slow && try < 20 {
-			continue // the machine stood still, and it was gone for longer than meant
+			continue // the machine stood still, and it was gone for longer than meant, or its time is over
 		}
 		if after.lease != served.lease || !after.current {
 			t.Errorf("it lost its lease: %+v, after %+v", after, served)
@@ -266,7 +266,7 @@ func TestAWaiterThatDiesAsItIsServedHoldsNobodyUp_W4(t *testing.T) {
 			t.Parallel()
 			pool := pgleasetest.Pool(t)
 			held := acquire(t, newClient(t, pool, pglease.Config{}), "r")
-			session := stranger(t, pool)
+			session := stranger(t, pool, 6*time.Second)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			live := waitFor(ctx, newClient(t, pool, pglease.Config{}), "r")
@@ -280,10 +280,17 @@ func TestAWaiterThatDiesAsItIsServedHoldsNobodyUp_W4(t *testing.T) {
 				if err := session.Close(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if next := <-live; next.err != nil {
-					t.Error(next.err)
-				} else {
-					release(t, next.lease)
+				next := <-live
+				if next.err != nil {
+					t.Fatal(next.err)
+				}
+				release(t, next.lease)
+				var how, reason string
+				var trusted bool
+				err := pool.QueryRow(t.Context(), `SELECT ended, coalesce(reason, ''), ended_at > acquired_at + interval '3 s'
+					FROM pglease.lease_history WHERE lease_id = $1`, served.lease).Scan(&how, &reason, &trusted)
+				if err != nil || how != "released" || reason != "its process died as it was served" || !trusted {
+					t.Errorf("%s, because %q, after it could have been trusted: %v, %v", how, reason, trusted, err)
 				}
 				return
 			}

@@ -53,8 +53,11 @@ func newKeeper(c *Client) *keeper {
 // which were acquired together are not renewed together.
 func (k *keeper) add(l *Lease) {
 	first := l.timing.renewEvery - time.Duration(rand.Int64N(int64(l.timing.renewEvery)/3+1))
-	left := l.Remaining()
-	spent := l.timing.trust(l.timing.ttl) - left // since it was granted, or perhaps before
+	left, whole := l.Remaining(), l.timing.trust(l.timing.ttl)
+	if l.unproven {
+		first, whole = unprovenShare(first), unprovenShare(whole)
+	}
+	spent := whole - left // since it was granted, or perhaps before
 	k.count(l)
 	k.schedule(l, max(0, min(first-spent, left/3)), 0)
 	if l.State().Over() { // and was removed before it was added

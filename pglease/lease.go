@@ -30,6 +30,7 @@ type Lease struct {
 	inDoubt  bool          // the database's clock was set forward since the last renewal
 	doubted  time.Time     // when that was noticed
 	awaited  bool          // somebody waits for the resource, or is likely to
+	unproven bool          // was at first: another process handed it over, and would end it where this one looked dead
 	last     error         // the last renewal's failure, nil after a success
 	err      error         // why it is over
 	watchers map[*watcher]struct{}

@@ -28,7 +28,7 @@ type grant struct {
 	sent      time.Time // before the statement whose answer told of it
 	remaining time.Duration
 	ring      bool // no grant: only look, or try
-	early     bool // sent is the waiter's last look, which may be long ago
+	proven    bool // the waiter's own client made it: nobody else looks whether the waiter lives
 
 	unconfirmed bool // a synchronous standby may not have it
 }
@@ -202,7 +202,7 @@ func (p *place) tell(g grant) {
 func (p *place) hear(ring authority.Ring) {
 	g := grant{ring: true}
 	if ring.Fence > 0 && ring.Proof == authority.Prove(p.lease) {
-		g = grant{token: mint.Token(p.Resource, ring.Fence, p.lease).(fence.Token), sent: p.seen, remaining: p.ttl, early: true}
+		g = grant{token: mint.Token(p.Resource, ring.Fence, p.lease).(fence.Token), sent: p.seen, remaining: p.ttl}
 	}
 	p.tell(g)
 }
@@ -240,7 +240,7 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 	l.mu.Lock()
 	waiters := len(l.calls[next.Request])
 	for _, p := range l.calls[next.Request] {
-		p.tell(grant{token: next.Token, sent: sent, remaining: next.Remaining, ring: next.Token.IsZero(), unconfirmed: next.Unconfirmed})
+		p.tell(grant{token: next.Token, sent: sent, remaining: next.Remaining, ring: next.Token.IsZero(), proven: true, unconfirmed: next.Unconfirmed})
 	}
 	l.mu.Unlock()
 	if waiters == 0 && !next.Token.IsZero() {

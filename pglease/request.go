@@ -86,7 +86,7 @@ type request struct {
 	waits   bool // for the resource, in line if need be
 	waited  bool // in line
 	served  bool // its grant was told by the line
-	early   bool // and nobody has asked the database since, how much of its trust is left
+	proven  bool // and it was made by this client itself
 	timing  timing
 	began   time.Time
 	maxWait time.Duration

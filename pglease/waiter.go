@@ -221,7 +221,7 @@ func (c *Client) woken(ctx context.Context, r *request, p *place, g grant) (*Lea
 
 // served makes the lease that was handed to this request.
 func (c *Client) served(ctx context.Context, r *request, g grant) (*Lease, error) {
-	r.served, r.early = true, g.early
+	r.served, r.proven = true, g.proven
 	return c.answered(ctx, r, g.sent, authority.Answer{
 		Outcome: authority.Repeated, Token: g.token, Remaining: g.remaining, Unconfirmed: g.unconfirmed,
 	})

@@ -1,6 +1,7 @@
 package pglease_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,7 @@ type workerOrder struct {
 	URL      string
 	Resource string
 	Waiters  int
+	TTL      time.Duration // of the holder's lease, a second where it is zero
 }
 
 // workerReport is what it says at the end.
@@ -123,7 +125,7 @@ func holdAndWrite(ctx context.Context, order workerOrder, in *json.Decoder, out 
 		return workerReport{Err: err.Error()}
 	}
 	defer pool.Close()
-	client, err := pglease.New(ctx, pool, pglease.Config{TTL: time.Second})
+	client, err := pglease.New(ctx, pool, pglease.Config{TTL: cmp.Or(order.TTL, time.Second)})
 	if err != nil {
 		return workerReport{Err: err.Error()}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/torture/history"
 	"github.com/pglease/pglease/internal/torture/proxy"
 	"github.com/pglease/pglease/internal/torture/worker"
 	"github.com/pglease/pglease/pglease"

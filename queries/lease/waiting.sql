@@ -251,7 +251,8 @@ LEFT JOIN /*schema.*/lease_waiter AS w
 WHERE l.resource_id = sqlc.arg(resource_id)::text;
 
 -- name: Ghosts :many
--- Ghosts looks after leases that were handed over a moment ago and never renewed since. gone tells that the
+-- Ghosts looks after leases that were handed over a moment ago and never renewed since: a hand-over makes them
+-- for exactly their TTL. gone tells that the
 -- client's session lock is free: the lease lies with a process that has died. One that dies in the instant
 -- of the hand-over may still look alive to that, until the server has noticed. Zero rows mean that all of
 -- them are over or were renewed: there is nothing more to look after. Each lease is looked up by itself, as
@@ -270,14 +271,14 @@ CROSS JOIN LATERAL (
     WHERE k.client_id = d.client_id
     LIMIT 1
 ) AS c
-WHERE l.ended_at IS NULL AND l.expires_at > clock_timestamp() AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds';
+WHERE l.ended_at IS NULL AND l.expires_at > clock_timestamp() AND l.expires_at = l.acquired_at + l.ttl;
 
 -- name: GhostOne :one
 -- GhostOne is Ghosts of one lease, which is planned once. Zero rows mean that it is over or was renewed.
 SELECT (CASE WHEN c.session_key IS NULL THEN false ELSE pg_try_advisory_xact_lock_shared(c.session_key) END)::boolean AS gone
 FROM /*schema.*/resource_lease AS l, /*schema.*/lease_client AS c
 WHERE l.resource_id = sqlc.arg(resource_id)::text AND l.lease_id = sqlc.arg(lease_id)::uuid AND c.client_id = sqlc.arg(client_id)::uuid
-  AND l.ended_at IS NULL AND l.expires_at > clock_timestamp() AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds';
+  AND l.ended_at IS NULL AND l.expires_at > clock_timestamp() AND l.expires_at = l.acquired_at + l.ttl;
 
 -- name: Bury :one
 -- Bury ends a lease that Ghosts told of, if it still lies with a client that is gone, and records why.
@@ -287,7 +288,7 @@ WITH ghost AS MATERIALIZED (
     SELECT l.resource_id, l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ticket
     FROM /*schema.*/resource_lease AS l
     WHERE l.resource_id = sqlc.arg(resource_id)::text AND l.lease_id = sqlc.arg(lease_id)::uuid AND l.ended_at IS NULL
-      AND l.expires_at > clock_timestamp() AND l.expires_at < l.acquired_at + l.ttl + interval '10 milliseconds'
+      AND l.expires_at > clock_timestamp() AND l.expires_at = l.acquired_at + l.ttl
     FOR UPDATE OF l
 ), gone AS MATERIALIZED (
     SELECT g.resource_id

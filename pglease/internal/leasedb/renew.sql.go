@@ -101,7 +101,7 @@ WITH due AS MATERIALIZED (
     ) AS h
 )
 UPDATE /*schema.*/resource_lease AS l
-SET expires_at = greatest(l.expires_at, clock_timestamp() + l.ttl)
+SET expires_at = greatest(l.expires_at + interval '1 microsecond', clock_timestamp() + l.ttl)
 WHERE l.resource_id = ANY(ARRAY(SELECT due.resource_id FROM due)) AND l.ended_at IS NULL AND l.expires_at > clock_timestamp()
   AND (l.waiting >= 0 OR (SELECT count(*) FROM generate_series(1, l.waiting)) >= 0)
 RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining, clock_timestamp()::timestamptz AS database_time,
@@ -127,7 +127,8 @@ type RenewRow struct {
 // A lease without a row in the answer was over, or its row was locked: ask LeaseStates which.
 //
 // The rows are locked first, so that the clock in SET is read after any wait; greatest keeps a
-// database clock that was set back from shortening a lease. floor tells the server's generation: an
+// database clock that was set back from shortening a lease, and the microsecond lets Ghosts and Bury see
+// that it was renewed then too. floor tells the server's generation: an
 // old primary that came back has rows of leases that are over elsewhere. awaited tells whether anybody
 // is in line for the resource.
 //
