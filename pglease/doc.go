@@ -50,8 +50,8 @@
 // attempts in between.
 //
 // A lease that was handed over by another process is trusted for half of its TTL, until it is renewed for the
-// first time, at a sixth. By then whoever handed it over may take a waiter for dead that is stopped and has lost
-// its session, and end the lease for those who wait behind it: it looks like one that died as it was served.
+// first time, at a sixth. From the half on, who handed it over may end it for those who wait behind: a waiter that
+// is stopped and has lost its session looks like one that died as it was served.
 //
 // On Linux the monotonic clock of Go stands still while the whole machine is suspended. After
 // that, a lease may look trusted that the database has given to another. The fence covers this.

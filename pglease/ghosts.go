@@ -157,7 +157,8 @@ func (g *ghosts) due() []*handed {
 		if h.gone >= ghostSure && time.Now().Before(h.trusted) {
 			continue
 		}
-		if h.looks++; h.looks > ghostLooks && h.gone == 0 {
+		h.looks++
+		if h.looks > ghostLooks && h.gone == 0 {
 			delete(g.watched, resource)
 			continue
 		}
