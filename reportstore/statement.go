@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/pglease/pglease/internal/bounded"
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/reportstore/internal/reportdb"
 )
@@ -42,7 +43,7 @@ func (s *Store) alone(ctx context.Context, step func(reportdb.DBTX) error) error
 		if pause(ctx, try) != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
-		err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		err = bounded.Tx(ctx, s.pool, bounded.Own, func(tx pgx.Tx) error {
 			return step(s.schema.On(tx))
 		})
 	}

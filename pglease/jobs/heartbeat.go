@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglease/pglease/internal/bounded"
 	"github.com/pglease/pglease/pglease/jobs/internal/jobsdb"
 )
 
@@ -82,7 +83,7 @@ func (w *worker) extendAll(ctx context.Context, conn *pgx.Conn, tasks []*task) e
 func (c *Client) extendOn(ctx context.Context, conn *pgx.Conn, claims []*Claim) error {
 	err := c.extend(ctx, c.schema.On(conn), claims)
 	if tookNoEffect(err) {
-		err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		err = bounded.Tx(ctx, conn, bounded.Own, func(tx pgx.Tx) error {
 			var db jobsdb.DBTX = c.schema.On(tx)
 			return c.extend(ctx, db, claims)
 		})

@@ -14,9 +14,16 @@ import (
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
+// children are what the test binary does instead of testing, by the variable that has the database's URL.
+var children = map[string]func(url string) error{workerVariable: workAsProcess}
+
 func TestMain(m *testing.M) {
-	if url := os.Getenv(workerVariable); url != "" {
-		if err := workAsProcess(url); err != nil {
+	for variable, work := range children {
+		url := os.Getenv(variable)
+		if url == "" {
+			continue
+		}
+		if err := work(url); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

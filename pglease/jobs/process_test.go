@@ -93,12 +93,18 @@ type process struct {
 
 func startWorker(tb testing.TB, url string, ttl time.Duration) *process {
 	tb.Helper()
+	return startChild(tb, workerVariable+"="+url, ttlVariable+"="+ttl.String())
+}
+
+// startChild starts the test binary as one of the children.
+func startChild(tb testing.TB, environment ...string) *process {
+	tb.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), workerVariable+"="+url, ttlVariable+"="+ttl.String())
+	cmd.Env = append(os.Environ(), environment...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

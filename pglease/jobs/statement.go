@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglease/pglease/internal/bounded"
 	"github.com/pglease/pglease/pglease/jobs/internal/jobsdb"
 )
 
@@ -35,9 +36,10 @@ func (c *Client) alone(ctx context.Context, step func(jobsdb.DBTX) error) error 
 }
 
 // inTx runs a step of several statements in a transaction pinned to READ COMMITTED: each of its
-// statements sees what was committed before it began.
+// statements sees what was committed before it began. A process that stops within it does not keep what it
+// has locked.
 func (c *Client) inTx(ctx context.Context, step func(jobsdb.DBTX) error) error {
-	return pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return bounded.Tx(ctx, c.pool, bounded.Own, func(tx pgx.Tx) error {
 		return step(c.schema.On(tx))
 	})
 }
