@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglease/pglease/internal/bounded"
 )
 
 // A Beginner begins transactions: a pgx pool or connection.
@@ -25,6 +27,10 @@ const tries = 8
 //
 // After any other error, the end of ctx included, the command may have been applied or not. With a
 // Key or a Sequence, repeat the call as it was: if it was applied, the Outcome is Repeated.
+//
+// A process that stops within the transaction keeps the next owner out until Config.IdleTimeout has
+// passed since its last statement. Then Postgres ends the transaction and its session (SQLSTATE 25P03),
+// also where op.Apply is only busy with something else for so long between two statements.
 func (w *Watermarks) Apply(ctx context.Context, db Beginner, token Token, op Op) (out Outcome, err error) {
 	err = again(ctx, func() error {
 		out, err = w.applyOnce(ctx, db, token, op)
@@ -64,7 +70,7 @@ func again(ctx context.Context, run func() error) error {
 
 func (w *Watermarks) applyOnce(ctx context.Context, db Beginner, token Token, op Op) (out Outcome, err error) {
 	var refused error
-	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+	err = bounded.Tx(ctx, db, w.idle, func(tx pgx.Tx) (err error) {
 		a := attempt{watermarks: w, tx: tx, db: w.schema.On(tx), token: token, op: op}
 		out, err = a.advance(ctx)
 		if a.refused {

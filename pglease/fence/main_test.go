@@ -3,6 +3,7 @@ package fence_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,7 +14,25 @@ import (
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
-func TestMain(m *testing.M) { pgleasetest.Main(m) }
+// These make the test binary an owner that stops in the middle of its command.
+const (
+	stopperURL   = "PGLEASE_TEST_FENCE_STOPPER_URL"
+	stopperToken = "PGLEASE_TEST_FENCE_STOPPER_TOKEN"
+)
+
+// stopInApply is what it then does, where the system knows how to stop a process.
+var stopInApply func(url, owner string) error
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(stopperURL); url != "" {
+		if err := stopInApply(url, os.Getenv(stopperToken)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	pgleasetest.Main(m)
+}
 
 const pump = "device/pump-7"
 

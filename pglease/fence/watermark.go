@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,12 @@ import (
 // MaxOwnerLength is the longest name of an owner, in bytes.
 const MaxOwnerLength = 256
 
+// Default and bound of a Config's IdleTimeout.
+const (
+	DefaultIdleTimeout = 30 * time.Second
+	MaxIdleTimeout     = 24 * time.Hour
+)
+
 // Config says where the watermarks are. The zero value of each field means its default.
 type Config struct {
 	// Schema is the Postgres schema that the migrations were put into. Default "pglease".
@@ -27,6 +34,12 @@ type Config struct {
 	// Owner names this process to people, in rejections and errors. It never decides anything, so
 	// two processes may share it. At most 256 bytes. Default: none.
 	Owner string
+
+	// IdleTimeout is how long a transaction of Apply may send no statement, or take nothing of a result,
+	// before Postgres ends it, because its process seems to have stopped. Where the session has a
+	// shorter idle_in_transaction_session_timeout or tcp_user_timeout, that counts. At most 24 h.
+	// Default: DefaultIdleTimeout.
+	IdleTimeout time.Duration
 }
 
 // DB is what statements run on: a pgx pool, connection or transaction.
@@ -47,16 +60,19 @@ type Watermarks struct {
 	schema  *schema.Schema
 	queries *fencedb.Queries
 	owner   string
+	idle    time.Duration
 }
 
 // NewWatermarks returns the watermarks of a schema. It sends nothing. The error tells all that is
 // wrong with cfg.
 func NewWatermarks(cfg Config) (*Watermarks, error) {
 	s, err := schema.New(cfg.Schema)
-	if err = errors.Join(err, checkOwner(cfg.Owner)); err != nil {
+	if err = errors.Join(err, checkOwner(cfg.Owner), checkIdle(cfg.IdleTimeout)); err != nil {
 		return nil, &Error{Op: "new", Err: err}
 	}
-	return &Watermarks{schema: s, queries: fencedb.New(), owner: cfg.Owner}, nil
+	return &Watermarks{
+		schema: s, queries: fencedb.New(), owner: cfg.Owner, idle: cmp.Or(cfg.IdleTimeout, DefaultIdleTimeout),
+	}, nil
 }
 
 // standard are the watermarks of the functions that take no Config.
@@ -109,6 +125,13 @@ func checkOwner(owner string) error {
 		return fmt.Errorf("%w: the owner's name has %d bytes, the limit is %d", ErrInvalidOp, len(owner), MaxOwnerLength)
 	case !isText(owner):
 		return fmt.Errorf("%w: the owner's name %q is not text", ErrInvalidOp, owner)
+	}
+	return nil
+}
+
+func checkIdle(timeout time.Duration) error {
+	if timeout < 0 || timeout > MaxIdleTimeout {
+		return fmt.Errorf("IdleTimeout %v is not between 0 and %v", timeout, MaxIdleTimeout)
 	}
 	return nil
 }

@@ -242,7 +242,9 @@ func TestInvalidOps(t *testing.T) {
 	if n := count(t, pool, `SELECT count(*) FROM pglease.fence_watermark`); n != 0 {
 		t.Errorf("%d watermarks", n)
 	}
-	for _, cfg := range []fence.Config{{Schema: "pg_x"}, {Owner: "\x00"}} {
+	for _, cfg := range []fence.Config{
+		{Schema: "pg_x"}, {Owner: "\x00"}, {IdleTimeout: -1}, {IdleTimeout: fence.MaxIdleTimeout + 1},
+	} {
 		if _, err := fence.NewWatermarks(cfg); err == nil {
 			t.Errorf("%+v was accepted", cfg)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglease/pglease/internal/bounded"
 	"github.com/pglease/pglease/pglease/fence"
 )
 
@@ -146,16 +147,7 @@ func sequence(h http.Header) (int64, error) {
 // begin begins a transaction that does not outlive its process's interest by much: a process that
 // stops in it would keep the next owner out. READ COMMITTED is what the rule needs.
 func (g *Guard) begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := g.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	if err != nil {
-		return nil, err
-	}
-	limit := strconv.FormatInt((g.config.Timeout + idleSlack).Milliseconds(), 10)
-	if _, err := tx.Exec(ctx, `SELECT set_config('idle_in_transaction_session_timeout', $1, true)`, limit); err != nil {
-		g.rollback(ctx, tx)
-		return nil, err
-	}
-	return tx, nil
+	return bounded.Begin(ctx, g.db, g.config.Timeout+idleSlack)
 }
 
 const (
