@@ -10,7 +10,8 @@
 // A version and the tables that belong to it are written in one transaction, and that transaction
 // holds an advisory lock. So any number of migrators may run at once: one works, the others wait
 // and then find nothing to do. A migrator that is killed, or whose server is, leaves either the
-// version before or the version after, and the next one goes on from there. A Down is one
+// version before or the version after, and the next one goes on from there; one that is stopped between
+// two statements is ended by the server, some ten seconds later. A Down is one
 // transaction as a whole. When an Up and a Down run at once each comes to its end: the Up goes on to
 // the last version, the Down destroys nothing that was made after it was called. Nothing is kept in
 // the session, so it works through a pooler in transaction mode too.

@@ -85,10 +85,12 @@ func transient(err error) bool {
 
 // begin lifts timeouts that were meant for an application's queries, and makes the server notice
 // within a second that a migrator was killed: else its session would keep the lock for as long as
-// its statement runs. The setting does not exist on every server.
+// its statement runs. The setting does not exist on every server. A migrator that is stopped between
+// two statements is not waited for longer than ten seconds, which is far more than it takes from one
+// to the next: it has its turn, and the tables, in its hands.
 const begin = `
 SET LOCAL statement_timeout = 0;
-SET LOCAL idle_in_transaction_session_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = '10s';
 SET LOCAL lock_timeout = 0;
 DO $$
 BEGIN
