@@ -17,7 +17,7 @@ import (
 )
 
 // soon is a bound for tests: longer than anything here takes, on a slow machine too.
-const soon = time.Second
+const soon = 2 * time.Second
 
 // A client that sends nothing more, or reads nothing more, keeps others out for no longer than the
 // bound. Its next statement fails, and its connection is not used again.

@@ -12,7 +12,8 @@ import (
 	"github.com/pglease/pglease/internal/bounded"
 )
 
-// A Beginner begins transactions: a pgx pool or connection.
+// A Beginner begins transactions: a pgx pool or connection. One of your own passes the options on as they
+// are: their BeginQuery bounds the transaction.
 type Beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }

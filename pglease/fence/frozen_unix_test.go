@@ -37,7 +37,7 @@ func applyAndStop(url, owner string) error {
 		return err
 	}
 	defer pool.Close()
-	marks, err := fence.NewWatermarks(fence.Config{IdleTimeout: time.Second})
+	marks, err := fence.NewWatermarks(fence.Config{IdleTimeout: 2 * time.Second})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/fence/httpfence"
@@ -229,24 +231,33 @@ func TestLostCommitIsUnknown(t *testing.T) {
 	took(t, pool, "once")
 }
 
-// A service that stops in the middle gives the resource back: Postgres ends its transaction.
+// A service that stops in the middle gives the resource back: Postgres ends its transaction. What the
+// pool's sessions allow is not raised.
 func TestTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	var limit, isolation string
-	url := serve(t, newGuard(t, pool, httpfence.Config{Timeout: 5 * time.Second}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		err := httpfence.Tx(r.Context()).QueryRow(r.Context(), `SELECT current_setting('idle_in_transaction_session_timeout'),
-			current_setting('transaction_isolation')`).Scan(&limit, &isolation)
+	for own, want := range map[string]string{"0": "7s", "1d": "7s", "1234ms": "1234ms"} {
+		config := newPool(t).Config()
+		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = own
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
 		if err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
-		if _, ok := r.Context().Deadline(); !ok {
-			t.Error("the handler has no deadline")
+		t.Cleanup(pool.Close)
+		var limit, isolation string
+		url := serve(t, newGuard(t, pool, httpfence.Config{Timeout: 5 * time.Second}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			err := httpfence.Tx(r.Context()).QueryRow(r.Context(), `SELECT current_setting('idle_in_transaction_session_timeout'),
+				current_setting('transaction_isolation')`).Scan(&limit, &isolation)
+			if err != nil {
+				t.Error(err)
+			}
+			if _, ok := r.Context().Deadline(); !ok {
+				t.Error("the handler has no deadline")
+			}
+		})))
+		call{token: token(t, 1)}.must(t, url, http.StatusOK)
+		if limit != want || isolation != "read committed" {
+			t.Errorf("a session with %s: the limit is %s, the isolation %s", own, limit, isolation)
 		}
-	})))
-	call{token: token(t, 1)}.must(t, url, http.StatusOK)
-	if limit != "7s" || isolation != "read committed" {
-		t.Errorf("the limit is %s, the isolation %s", limit, isolation)
 	}
 }
 
