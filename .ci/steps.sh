@@ -95,7 +95,7 @@ tested() {
 
 # on_version MAJOR: the suites that run on a database, on another version of Postgres, which npm brings.
 on_version() {
-  PGLEASE_PG_VERSION=$1 tested . -short -timeout 19m ./internal/postgres ./internal/torture/sequences \
+  PGLEASE_PG_VERSION=$1 tested . -short -timeout 19m ./internal/bounded ./internal/postgres ./internal/torture/sequences \
     ./internal/torture/failover ./migrations ./pglease ./pglease/internal/... ./pglease/fence ./pglease/jobs ./reportstore
 }
 
