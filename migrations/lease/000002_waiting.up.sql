@@ -62,7 +62,8 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 -- being sorted for its sake. The search begins after the ticket served.
 -- A place of a request that was granted already, or given up, is passed over as a late one: a join that waited for
 -- the row looks at the history as it was before it waited, and whoever gives a request up sees no place that is
--- taken meanwhile. Only here, with the row locked, is nothing of it under way any more.
+-- taken meanwhile. Only here, with the row locked, is nothing of it under way any more. NOT EXISTS would ask the same,
+-- but where many wait, the planner expects to ask it of them all and reads all tenures of the resource first.
 CREATE FUNCTION /*schema.*/lease_pass(
     IN p_resource text, IN p_lease uuid, IN p_successor text,
     OUT outcome text, OUT in_time boolean, OUT client_id uuid, OUT request_id uuid, OUT ticket bigint,
@@ -110,8 +111,8 @@ BEGIN
             SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.lease_id,
                    (q.deadline IS NULL OR q.deadline > clock_timestamp())
                    AND q.request_id <> m.request_id AND q.request_id IS DISTINCT FROM m.refused_request_id
-                   AND NOT EXISTS (SELECT FROM /*schema.*/lease_history AS h
-                                   WHERE h.request_id = q.request_id AND h.resource_id = p_resource) AS in_time,
+                   AND (SELECT h.request_id FROM /*schema.*/lease_history AS h
+                        WHERE h.request_id = q.request_id AND h.resource_id = p_resource LIMIT 1) IS NULL AS in_time,
                    (SELECT CASE WHEN c.alive_until <= clock_timestamp() THEN false
                                 WHEN c.session_key IS NULL THEN true
                                 ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END
