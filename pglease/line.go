@@ -40,6 +40,7 @@ type place struct {
 	ttl   time.Duration
 	woken chan grant // holds one; a grant is never dropped for a ring
 	look  time.Time  // when to ask the database without having been told
+	index int        // among the looks, from 1; 0 when it is not one of them
 	seen  time.Time  // when the last statement was sent that found it in line: what it is granted, is granted later
 }
 
@@ -54,6 +55,8 @@ type line struct {
 
 	mu      sync.Mutex
 	places  map[*place]struct{}
+	looks   looks                     // those of the places that are in line
+	asleep  time.Time                 // until when the goroutine sleeps; no time when it looks
 	calls   map[authority.ID][]*place // the places of a request: more than one where calls share its id
 	tickets map[int64]authority.ID    // the request of each place
 	early   map[int64]authority.Ring
@@ -92,7 +95,7 @@ func (l *line) enter(ctx context.Context, r *request) (*place, error) {
 	}
 	p := &place{
 		Place: authority.Place{Resource: r.Resource, Request: r.ID}, lease: authority.ID(NewRequestID()), ttl: r.TTL,
-		woken: make(chan grant, 1), look: time.Now().Add(time.Hour),
+		woken: make(chan grant, 1),
 	}
 	l.places[p] = struct{}{}
 	l.calls[r.ID] = append(l.calls[r.ID], p)
@@ -146,20 +149,12 @@ func (l *line) placed(p *place, ticket int64, sent time.Time, look time.Duration
 	l.lookIn(p, look)
 }
 
-// lookIn sets when to ask after a waiter. l.mu is held.
-func (l *line) lookIn(p *place, after time.Duration) {
-	p.look = time.Now().Add(after)
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
-
 // exit removes a waiter.
 func (l *line) exit(p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.places, p)
+	l.looks.remove(p)
 	l.calls[p.Request] = slices.DeleteFunc(l.calls[p.Request], func(q *place) bool { return q == p })
 	if len(l.calls[p.Request]) == 0 {
 		delete(l.calls, p.Request)

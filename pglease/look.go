@@ -1,6 +1,7 @@
 package pglease
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -12,6 +13,21 @@ import (
 // How the line looks after its waiters by itself: where a ring was lost, none can be had, or the
 // holder died, which nobody rings for.
 
+// lookIn sets when to ask after a waiter, if it still is one, and wakes the goroutine where that is earlier than it
+// would wake by itself. l.mu is held.
+func (l *line) lookIn(p *place, after time.Duration) {
+	if _, waits := l.places[p]; !waits {
+		return
+	}
+	l.looks.set(p, time.Now().Add(after))
+	if p.look.Before(l.asleep) {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // lookAgain makes every waiter due: rings may have been missed.
 func (l *line) lookAgain(missed bool) {
 	if !missed {
@@ -19,56 +35,36 @@ func (l *line) lookAgain(missed bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for p := range l.places {
-		p.look = time.Now()
+	now := time.Now()
+	for _, p := range l.looks {
+		p.look = now // all the same, so they are in order
 	}
 }
 
-// due returns the waiters to look after, or when the next one is. done tells that nobody has waited
-// for a while, and that the goroutine is counted out.
+// due returns the waiters to look after, or until when the goroutine may sleep. done tells that nobody has waited for
+// a while, and that the goroutine is counted out.
 func (l *line) due(now time.Time) (due []*place, next time.Time, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.places) == 0 {
-		until := l.idle.Add(linger)
-		if !now.Before(until) {
-			l.running = false
-			return nil, time.Time{}, true
-		}
-		return nil, until, false
+	switch {
+	case len(l.places) == 0:
+		l.asleep = l.idle.Add(linger)
+		done = !now.Before(l.asleep)
+		l.running = !done
+	case len(l.looks) == 0:
+		l.asleep = now.Add(time.Hour)
+	case !l.looks[0].look.After(now):
+		l.asleep = time.Time{} // it asks again before it sleeps
+		return l.looks.take(now.Add(togetherWithin)), time.Time{}, false
+	default:
+		l.asleep = l.looks[0].look
 	}
-	next = now.Add(time.Hour)
-	for p := range l.places {
-		switch {
-		case p.Ticket == 0: // not in line yet
-		case !p.look.After(now):
-			due = append(due, p)
-		default:
-			next = earliest(next, p.look)
-		}
-	}
-	if len(due) > 0 {
-		due = l.soon(due, now.Add(togetherWithin))
-	}
-	return due, next, false
+	return nil, l.asleep, done
 }
 
-// togetherWithin is how much earlier than planned a waiter is looked after, because another is.
+// togetherWithin is how much earlier than planned a waiter is looked after, because another is, so that one
+// statement serves them all.
 const togetherWithin = time.Second
-
-// soon adds the waiters whose look is not far off, so that one statement serves them all. l.mu is held.
-func (l *line) soon(due []*place, until time.Time) []*place {
-	asked := make(map[*place]bool, len(due))
-	for _, p := range due {
-		asked[p] = true
-	}
-	for p := range l.places {
-		if p.Ticket != 0 && !asked[p] && p.look.Before(until) {
-			due = append(due, p)
-		}
-	}
-	return due
-}
 
 // look asks how waiters stand, in one statement, and wakes those with news.
 func (l *line) look(ctx context.Context, due []*place) {
@@ -153,4 +149,54 @@ func (c *Client) promote(ctx context.Context, resource string) (served bool) {
 	}
 	c.line.serve(ctx, sent, next)
 	return next.Ticket != 0
+}
+
+// looks are the waiters by when to look after them: a heap, the next one first, so that what a hand-over costs does
+// not grow with the number of those who wait.
+type looks []*place
+
+// set puts a waiter in, or moves it.
+func (l *looks) set(p *place, at time.Time) {
+	p.look = at
+	if p.index == 0 {
+		heap.Push(l, p)
+	} else {
+		heap.Fix(l, p.index-1)
+	}
+}
+
+func (l *looks) remove(p *place) {
+	if p.index != 0 {
+		heap.Remove(l, p.index-1)
+	}
+}
+
+// take removes the waiters that are due before the given time, and returns them.
+func (l *looks) take(until time.Time) (due []*place) {
+	for len(*l) > 0 && (*l)[0].look.Before(until) {
+		due = append(due, heap.Pop(l).(*place))
+	}
+	return due
+}
+
+func (l looks) Len() int           { return len(l) }
+func (l looks) Less(i, j int) bool { return l[i].look.Before(l[j].look) }
+
+func (l looks) Swap(i, j int) {
+	l[i], l[j] = l[j], l[i]
+	l[i].index, l[j].index = i+1, j+1
+}
+
+func (l *looks) Push(x any) {
+	p := x.(*place)
+	*l = append(*l, p)
+	p.index = len(*l)
+}
+
+func (l *looks) Pop() any {
+	last := len(*l) - 1
+	p := (*l)[last]
+	(*l)[last], *l = nil, (*l)[:last]
+	p.index = 0
+	return p
 }
