@@ -108,7 +108,7 @@ BEGIN
             PERFORM /*schema.*/refuse_in_grace();
         END IF;
         WHILE NOT waits LOOP
-            SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.lease_id,
+            SELECT q.ticket, q.request_id, q.client_id, q.owner_id, q.ttl, q.lock_delay, q.barging, q.lease_id, q.ctid AS place,
                    (q.deadline IS NULL OR q.deadline > clock_timestamp())
                    AND q.request_id <> m.request_id AND q.request_id IS DISTINCT FROM m.refused_request_id
                    AND (SELECT h.request_id FROM /*schema.*/lease_history AS h
@@ -127,7 +127,7 @@ BEGIN
                 ticket := w.ticket; client_id := w.client_id; request_id := w.request_id; told := w.barging;
             END IF;
             EXIT WHEN told;
-            DELETE FROM /*schema.*/lease_waiter AS q WHERE q.resource_id = p_resource AND q.ticket = looked;
+            DELETE FROM /*schema.*/lease_waiter AS q WHERE q.ctid = w.place; -- no place ever changes
             dropped := dropped + 1;
             IF p_successor = '' THEN
                 low := looked;
@@ -177,26 +177,30 @@ $$;
 -- commit is enough for a hint. Where a standby should confirm the grant the waiter is only told to look: the wait
 -- for the standby may be cut short, and the waiter is then to have the grant confirmed by a renewal.
 --
--- It ends a transaction, so it cannot be called within one of the caller's, and has no settings of its own.
+-- It ends a transaction, so it cannot be called within one of the caller's, and has no settings of its own. What can
+-- be an expression is none of a query, which would need an executor.
 CREATE PROCEDURE /*schema.*/lease_release(
     IN p_resource text, IN p_lease uuid, IN p_successor text, IN p_client uuid,
     INOUT outcome text, INOUT in_time boolean, INOUT client_id uuid, INOUT request_id uuid, INOUT ticket bigint,
     INOUT lease_id uuid, INOUT fence bigint, INOUT remaining interval, INOUT rung boolean, INOUT waits_for_standby boolean
 ) LANGUAGE plpgsql AS $$
+DECLARE
+    p record;
 BEGIN
-    SELECT p.outcome, p.in_time, p.client_id, p.request_id, p.ticket, p.lease_id, p.fence, p.expires_at - clock_timestamp(),
-           p.outcome = 'handed_over' AND p.client_id <> p_client, current_setting('synchronous_standby_names') <> ''
-    INTO outcome, in_time, client_id, request_id, ticket, lease_id, fence, remaining, rung, waits_for_standby
-    FROM /*schema.*/lease_pass(p_resource, p_lease, p_successor) AS p;
+    p := /*schema.*/lease_pass(p_resource, p_lease, p_successor);
+    outcome := p.outcome; in_time := p.in_time; client_id := p.client_id; request_id := p.request_id; ticket := p.ticket;
+    lease_id := p.lease_id; fence := p.fence; remaining := p.expires_at - clock_timestamp();
+    rung := outcome = 'handed_over' AND client_id <> p_client;
+    waits_for_standby := current_setting('synchronous_standby_names') <> '';
     IF outcome = 'handed_over' AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     IF rung THEN
         COMMIT;
-        PERFORM set_config('synchronous_commit', 'off', true),
-            pg_notify('pglease_' || replace(client_id::text, '-', ''),
+        rung := set_config('synchronous_commit', 'off', true) IS NOT NULL
+            AND pg_notify('pglease_' || replace(client_id::text, '-', ''),
                 lpad(to_hex(ticket), 16, '0') || CASE WHEN waits_for_standby THEN ''
-                    ELSE lpad(to_hex(fence), 16, '0') || left(encode(sha256(uuid_send(lease_id)), 'hex'), 32) END);
+                    ELSE lpad(to_hex(fence), 16, '0') || left(encode(sha256(uuid_send(lease_id)), 'hex'), 32) END) IS NOT NULL;
     END IF;
 END
 $$;
