@@ -59,7 +59,8 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 -- anew for every part of a statement each time.
 -- It looks at one waiter after the other, because trying an advisory lock takes it, shared, until the
 -- transaction ends, and because it mostly needs no more than the first; the settings keep the line from
--- being sorted for its sake. The search begins after the ticket served.
+-- being sorted for its sake. The search begins after the ticket served, and where many wait it ends near it at first:
+-- an index scan compares all entries of its page that may match before it returns one.
 -- A place of a request that was granted already, or given up, is passed over as a late one: a join that waited for
 -- the row looks at the history as it was before it waited, and whoever gives a request up sees no place that is
 -- taken meanwhile. Only here, with the row locked, is nothing of it under way any more. NOT EXISTS would ask the same,
@@ -81,6 +82,7 @@ DECLARE
     dropped integer := 0;
     low     bigint;
     looked  bigint;           -- the last ticket that was looked at
+    within  bigint;           -- the last one to look at
     told    boolean := false; -- only: it stays in line
     at      timestamptz;
     over_at timestamptz;
@@ -102,6 +104,7 @@ BEGIN
     END IF;
     low := m.served;
     looked := low;
+    within := CASE WHEN m.waiting > 16 THEN low + 16 ELSE 9223372036854775807 END;
     IF m.waiting > 0 THEN
         SELECT s.floor, s.in_grace, s.history INTO lowest, waits, kept FROM /*schema.*/server_floor AS s;
         IF waits AND p_lease IS NULL THEN
@@ -118,10 +121,14 @@ BEGIN
                                 ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END
                     FROM /*schema.*/lease_client AS c WHERE c.client_id = q.client_id) AS alive INTO w
             FROM /*schema.*/lease_waiter AS q
-            WHERE q.resource_id = p_resource AND q.ticket > looked AND (p_successor = '' OR q.owner_id = p_successor)
+            WHERE q.resource_id = p_resource AND q.ticket > looked AND q.ticket <= within AND (p_successor = '' OR q.owner_id = p_successor)
             ORDER BY q.resource_id, q.ticket
             LIMIT 1;
-            EXIT WHEN NOT FOUND;
+            IF NOT FOUND THEN
+                EXIT WHEN within = 9223372036854775807;
+                within := 9223372036854775807;
+                CONTINUE;
+            END IF;
             looked := w.ticket;
             IF w.in_time AND w.alive THEN
                 ticket := w.ticket; client_id := w.client_id; request_id := w.request_id; told := w.barging;
