@@ -61,6 +61,7 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 -- transaction ends, and because it mostly needs no more than the first; the settings keep the line from
 -- being sorted for its sake. The search begins after the ticket served, and where many wait it ends near it at first:
 -- an index scan compares all entries of its page that may match before it returns one.
+-- The locked row, and the place whose row changes only under that lock, are changed where they lie: no index is searched again.
 -- A place of a request that was granted already, or given up, is passed over as a late one: a join that waited for
 -- the row looks at the history as it was before it waited, and whoever gives a request up sees no place that is
 -- taken meanwhile. Only here, with the row locked, is nothing of it under way any more. NOT EXISTS would ask the same,
@@ -88,13 +89,13 @@ DECLARE
     over_at timestamptz;
 BEGIN
     IF p_lease IS NULL THEN
-        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served, l.refused_request_id INTO m
+        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served, l.refused_request_id, l.ctid AS place INTO m
         FROM /*schema.*/resource_lease AS l
         WHERE l.resource_id = p_resource AND l.waiting > 0
           AND (l.ended_at IS NOT NULL OR l.expires_at + l.lock_delay <= clock_timestamp())
         FOR UPDATE OF l SKIP LOCKED;
     ELSE
-        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served, l.refused_request_id INTO m
+        SELECT l.owner_id, l.lease_id, l.request_id, l.fence, l.acquired_at, l.expires_at, l.ended_at, l.waiting, l.ticket, l.served, l.refused_request_id, l.ctid AS place INTO m
         FROM /*schema.*/resource_lease AS l
         WHERE l.resource_id = p_resource AND l.lease_id = p_lease AND l.ended_at IS NULL
         FOR UPDATE OF l;
@@ -134,7 +135,7 @@ BEGIN
                 ticket := w.ticket; client_id := w.client_id; request_id := w.request_id; told := w.barging;
             END IF;
             EXIT WHEN told;
-            DELETE FROM /*schema.*/lease_waiter AS q WHERE q.ctid = w.place; -- no place ever changes
+            DELETE FROM /*schema.*/lease_waiter AS q WHERE q.ctid = w.place;
             dropped := dropped + 1;
             IF p_successor = '' THEN
                 low := looked;
@@ -156,16 +157,16 @@ BEGIN
         SET owner_id = w.owner_id, lease_id = w.lease_id, request_id = w.request_id,
             fence = greatest(l.fence + 1, lowest), acquired_at = at, expires_at = at + w.ttl,
             ttl = w.ttl, lock_delay = w.lock_delay, ended_at = NULL, ticket = w.ticket, waiting = l.waiting - dropped, served = low
-        WHERE l.resource_id = p_resource
-        RETURNING l.fence INTO fence;
+        WHERE l.ctid = m.place
+        RETURNING l.fence INTO STRICT fence;
     ELSIF outcome = 'alone' THEN
         in_time := true;
-        UPDATE /*schema.*/resource_lease AS l SET waiting = l.waiting - dropped WHERE l.resource_id = p_resource AND dropped > 0;
+        UPDATE /*schema.*/resource_lease AS l SET waiting = l.waiting - dropped WHERE l.ctid = m.place AND dropped > 0;
         RETURN;
     ELSE
         UPDATE /*schema.*/resource_lease AS l
         SET ended_at = coalesce(l.ended_at, over_at), waiting = l.waiting - dropped, served = low
-        WHERE l.resource_id = p_resource;
+        WHERE l.ctid = m.place;
     END IF;
     IF m.ended_at IS NULL AND kept THEN
         INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)
