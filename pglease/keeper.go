@@ -32,11 +32,12 @@ type keeper struct {
 	heard  func(sent, database time.Time) bool  // told of the database's clock in each reply; tells whether it was set forward
 	saw    func(fence int64) (generation int64) // told of the fences that the server grants now
 
-	wake   chan struct{} // an earlier lease than the one it waits for was added
+	wake   chan struct{} // something is due before the goroutine wakes by itself
 	joined chan struct{} // closed when the goroutine has ended
 
 	mu      sync.Mutex
 	heap    schedule
+	asleep  time.Time             // until when the goroutine sleeps; zero while it does not
 	ttls    map[time.Duration]int // of the leases that are kept, with their numbers
 	running bool
 	stop    context.CancelFunc
@@ -91,7 +92,8 @@ func (k *keeper) schedule(l *Lease, after time.Duration, tries int) {
 		k.stop = stop
 		go k.run(ctx)
 	}
-	if l.due.index == 1 {
+	if l.due.at.Before(k.asleep) {
+		k.asleep = l.due.at
 		select {
 		case k.wake <- struct{}{}:
 		default:
@@ -150,19 +152,24 @@ func (k *keeper) run(ctx context.Context) {
 }
 
 // take removes what is due, or will be so soon that it may share a statement, from the schedule.
-// Otherwise it says how long to wait.
+// Otherwise it says how long to wait, which is never until later than was said before: a lease that is released long
+// before it is due then wakes the goroutine once, in vain, and the next such lease not at all.
 func (k *keeper) take() (batch []*Lease, wait time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	if len(k.heap) == 0 {
-		return nil, time.Hour
+	next := now.Add(time.Hour)
+	if len(k.heap) > 0 {
+		next = k.heap[0].due.at
 	}
-	first := k.heap[0]
-	if wait := first.due.at.Sub(now); wait > 0 {
-		return nil, wait
+	if next.After(now) {
+		if !k.asleep.After(now) || next.Before(k.asleep) {
+			k.asleep = next
+		}
+		return nil, k.asleep.Sub(now)
 	}
-	horizon := now.Add(first.timing.renewEvery / 64)
+	k.asleep = time.Time{}
+	horizon := now.Add(k.heap[0].timing.renewEvery / 64)
 	for len(k.heap) > 0 && len(batch) < batchSize && !k.heap[0].due.at.After(horizon) {
 		batch = append(batch, heap.Pop(&k.heap).(*Lease))
 	}

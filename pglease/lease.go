@@ -26,6 +26,7 @@ type Lease struct {
 	state    State
 	deadline time.Time     // trusted until
 	timer    *time.Timer   // wakes the lease for its next transition
+	wakes    time.Time     // when the timer does that
 	flight   chan struct{} // closed when the renewal under way has returned; nil when none is
 	inDoubt  bool          // the database's clock was set forward since the last renewal
 	doubted  time.Time     // when that was noticed
@@ -70,7 +71,8 @@ func newLease(c *Client, token fence.Token, t timing, sent time.Time, remaining 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(time.Until(l.deadline), l.wake)
+	l.wakes = l.deadline.Add(1 - t.unitOfWork) // as start will want it
+	l.timer = time.AfterFunc(l.wakes.Sub(l.since), l.wake)
 	return l
 }
 
@@ -88,6 +90,7 @@ func (l *Lease) start() {
 func (l *Lease) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.wakes = time.Time{}
 	l.settle(time.Now())
 }
 
@@ -107,11 +110,14 @@ func (l *Lease) settle(now time.Time) {
 	case l.state == Suspect && !short:
 		l.enter(Held, nil)
 	}
-	next := left
+	next := l.deadline
 	if l.state == Held {
-		next = left - l.timing.unitOfWork + 1
+		next = next.Add(1 - l.timing.unitOfWork)
 	}
-	l.timer.Reset(next)
+	if !next.Equal(l.wakes) {
+		l.wakes = next
+		l.timer.Reset(next.Sub(now))
+	}
 }
 
 // expiry is the loss by the local clock. l.mu is held.
