@@ -84,7 +84,10 @@ func (p *Postgres) fromPool(ctx context.Context) (*pgxpool.Conn, error) {
 
 // onPool runs f as onAny does, and learns from what it is refused for.
 func (p *Postgres) onPool(ctx context.Context, f func(*pgx.Conn) error) error {
-	return p.inGrace(ctx, p.onAny(ctx, f))
+	if err := p.onAny(ctx, f); err != nil {
+		return p.inGrace(ctx, err)
+	}
+	return nil
 }
 
 // onAny runs f on a connection of the pool, or on a spare one where the pool is drained. One that
@@ -104,7 +107,7 @@ func (p *Postgres) onAny(ctx context.Context, f func(*pgx.Conn) error) error {
 	err = replicated(c.Conn().PgConn(), func() error {
 		return p.retry(ctx, func() error { return f(c.Conn()) })
 	})
-	if wrongServer(err) {
+	if err != nil && wrongServer(err) {
 		return errors.Join(err, c.Conn().Close(ctx))
 	}
 	return err
@@ -127,10 +130,11 @@ func (p *Postgres) Acquire(ctx context.Context, r Request) (answer Answer, err e
 		answer, err = p.acquire(ctx, c, r)
 		return err
 	})
-	if err == nil {
-		p.refused.note(r.Resource, sent, answer)
+	if err != nil {
+		return answer.held(err)
 	}
-	return answer.held(err)
+	p.refused.note(r.Resource, sent, answer)
+	return answer, nil
 }
 
 // ask is AcquireFree's answer where Acquire must tell.
