@@ -3,18 +3,10 @@
 -- and nobody waits. It must not be sent for a request that may have been granted. It answers 'granted'; 'held', when
 -- another owner has the resource; or 'ask', when nothing was done and Acquire must tell. Zero rows
 -- mean that there is no row: ask Acquire.
-WITH free AS MATERIALIZED (
-    SELECT l.resource_id
-    FROM /*schema.*/resource_lease AS l
-    WHERE l.resource_id = sqlc.arg(resource_id)::text
-      AND l.ended_at IS NOT NULL AND l.waiting = 0
-      AND l.request_id <> sqlc.arg(request_id)::uuid
-      AND l.refused_request_id IS DISTINCT FROM sqlc.arg(request_id)::uuid
-      AND NOT EXISTS ( -- a packet that arrives after its request was abandoned
-          SELECT FROM /*schema.*/lease_history AS h
-          WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = l.resource_id)
-    FOR UPDATE OF l SKIP LOCKED
-), granted AS (
+--
+-- The row is locked first and then found by where it lies, which costs less than by its key. Where it was changed
+-- between the statement's beginning and the lock it lies elsewhere: that is 'ask' too.
+WITH granted AS (
     UPDATE /*schema.*/resource_lease AS l
     SET owner_id    = sqlc.arg(owner_id)::text,
         lease_id    = gen_random_uuid(),
@@ -26,8 +18,17 @@ WITH free AS MATERIALIZED (
         lock_delay  = sqlc.arg(lock_delay)::interval,
         ended_at    = NULL,
         ticket      = NULL
-    FROM free
-    WHERE l.resource_id = free.resource_id
+    WHERE l.ctid = (
+        SELECT r.ctid
+        FROM /*schema.*/resource_lease AS r
+        WHERE r.resource_id = sqlc.arg(resource_id)::text
+          AND r.ended_at IS NOT NULL AND r.waiting = 0
+          AND r.request_id <> sqlc.arg(request_id)::uuid
+          AND r.refused_request_id IS DISTINCT FROM sqlc.arg(request_id)::uuid
+          AND NOT EXISTS ( -- a packet that arrives after its request was abandoned
+              SELECT FROM /*schema.*/lease_history AS h
+              WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = r.resource_id)
+        FOR UPDATE OF r SKIP LOCKED)
     RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining,
               -- The grant must survive a crash of the server: an asynchronous commit would let its fence be drawn twice.
               CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')

@@ -1,21 +1,20 @@
 -- name: ReleaseUnawaited :one
 -- ReleaseUnawaited is Release for the common case, at half its cost: nobody waits for the resource.
 -- in_time is false where the lease had expired and nobody had taken it. Zero rows mean that nothing
--- was done: somebody waits, or the lease was over already; Release tells.
+-- was done: somebody waits, or the lease was over already, or the row was changed while its lock was waited for and
+-- so is not where it was found; Release tells.
 --
 -- It grants nothing, so its commit may be as asynchronous as the session likes. The lock comes first and is the
--- strongest: one UPDATE alone has a sixth fewer instructions, but would not wait for a guarded transaction of this
+-- strongest: one UPDATE alone has a tenth fewer instructions, but would not wait for a guarded transaction of this
 -- lease, whose writes would then be later than the end that is on record.
-WITH mine AS MATERIALIZED (
-    SELECT l.resource_id
-    FROM /*schema.*/resource_lease AS l
-    WHERE l.resource_id = sqlc.arg(resource_id)::text AND l.lease_id = sqlc.arg(lease_id)::uuid AND l.ended_at IS NULL AND l.waiting = 0
-    FOR UPDATE OF l
-), ended AS (
+WITH ended AS (
     UPDATE /*schema.*/resource_lease AS l
     SET ended_at = least(clock_timestamp(), l.expires_at)
-    FROM mine
-    WHERE l.resource_id = mine.resource_id
+    WHERE l.ctid = (
+        SELECT r.ctid
+        FROM /*schema.*/resource_lease AS r
+        WHERE r.resource_id = sqlc.arg(resource_id)::text AND r.lease_id = sqlc.arg(lease_id)::uuid AND r.ended_at IS NULL AND r.waiting = 0
+        FOR UPDATE OF r)
     RETURNING l.resource_id, l.fence, l.owner_id, l.lease_id, l.request_id, l.acquired_at, l.expires_at, l.ended_at, l.ticket
 ), recorded AS (
     INSERT INTO /*schema.*/lease_history (resource_id, fence, owner_id, lease_id, request_id, acquired_at, expires_at, ended_at, ended, ticket)

@@ -53,25 +53,39 @@ func TestAGrantInAnOldTransactionHasItsFullTTL_T1(t *testing.T) {
 	}
 }
 
+// TestReleaseWaitsForTheRowsLock: a row that was changed meanwhile is not where the short release found it.
 func TestReleaseWaitsForTheRowsLock(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	token := b.granted("r", 1)
-	tx, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), "SELECT FROM pglease.resource_lease FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan string)
-	go func() { ended <- b.release(token) }()
-	b.waiting(1)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-ended; got != authority.EndReleased {
-		t.Errorf("release after a wait: %q", got)
+	for holder, want := range map[string]string{
+		"SELECT FROM pglease.resource_lease FOR UPDATE":                                 "ReleaseUnawaited",
+		"SELECT FROM pglease.resource_lease FOR KEY SHARE":                              "ReleaseUnawaited",
+		"UPDATE pglease.resource_lease SET expires_at = expires_at + interval '1 hour'": "ReleaseUnawaited Release",
+	} {
+		t.Run(holder, func(t *testing.T) {
+			t.Parallel()
+			b, statements := tracedBench(t)
+			token := b.granted("r", 1)
+			tx, err := b.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), holder); err != nil {
+				t.Fatal(err)
+			}
+			statements.take()
+			ended := make(chan string)
+			go func() { ended <- b.release(token) }()
+			b.waiting(1)
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-ended; got != authority.EndReleased {
+				t.Errorf("release after a wait: %q", got)
+			}
+			if got := statements.take(); got != want {
+				t.Errorf("sent %s, want %s", got, want)
+			}
+		})
 	}
 }
 
