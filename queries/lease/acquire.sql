@@ -1,49 +1,38 @@
 -- name: AcquireFree :one
--- AcquireFree is Acquire for the common case, at half its cost: the row exists, was freed by a release,
--- and nobody waits. It must not be sent for a request that may have been granted. It answers 'granted'; 'held', when
--- another owner has the resource; or 'ask', when nothing was done and Acquire must tell. Zero rows
--- mean that there is no row: ask Acquire.
+-- AcquireFree is Acquire for the common case, at less than half its cost: the row exists, was freed by a release,
+-- and nobody waits. It must not be sent for a request that may have been granted. Its row is the grant. Zero rows
+-- mean that nothing was done, whatever the reason: it has no part that would tell, because each part of
+-- a statement is set up every time, needed or not. Peek and Acquire tell.
 --
--- The row is locked first and then found by where it lies, which costs less than by its key. Where it was changed
--- between the statement's beginning and the lock it lies elsewhere: that is 'ask' too.
-WITH granted AS (
-    UPDATE /*schema.*/resource_lease AS l
-    SET owner_id    = sqlc.arg(owner_id)::text,
-        lease_id    = gen_random_uuid(),
-        request_id  = sqlc.arg(request_id)::uuid,
-        fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
-        acquired_at = clock_timestamp(),
-        expires_at  = clock_timestamp() + sqlc.arg(ttl)::interval,
-        ttl         = sqlc.arg(ttl)::interval,
-        lock_delay  = sqlc.arg(lock_delay)::interval,
-        ended_at    = NULL,
-        ticket      = NULL
-    WHERE l.ctid = (
-        SELECT r.ctid
-        FROM /*schema.*/resource_lease AS r
-        WHERE r.resource_id = sqlc.arg(resource_id)::text
-          AND r.ended_at IS NOT NULL AND r.waiting = 0
-          AND r.request_id <> sqlc.arg(request_id)::uuid
-          AND r.refused_request_id IS DISTINCT FROM sqlc.arg(request_id)::uuid
-          AND NOT EXISTS ( -- a packet that arrives after its request was abandoned
-              SELECT FROM /*schema.*/lease_history AS h
-              WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = r.resource_id)
-        FOR UPDATE OF r SKIP LOCKED)
-    RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining,
-              -- The grant must survive a crash of the server: an asynchronous commit would let its fence be drawn twice.
-              CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-                   THEN set_config('synchronous_commit', 'on', true) END AS synchronous_commit
-)
-SELECT (CASE WHEN g.fence IS NOT NULL THEN 'granted'
-             WHEN s.ended_at IS NULL AND s.expires_at > clock_timestamp() AND s.request_id <> sqlc.arg(request_id)::uuid THEN 'held'
-             ELSE 'ask' END)::text AS outcome,
-       coalesce(g.lease_id, s.lease_id)::uuid AS lease_id, coalesce(g.fence, s.fence)::bigint AS fence, s.owner_id,
-       coalesce(g.remaining, s.expires_at + s.lock_delay - clock_timestamp())::interval AS remaining,
-       clock_timestamp()::timestamptz AS database_time,
-       coalesce(g.synchronous_commit, '')::text AS synchronous_commit,
-       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
-FROM /*schema.*/resource_lease AS s LEFT JOIN granted AS g ON true -- as it was before the statement
-WHERE s.resource_id = sqlc.arg(resource_id)::text;
+-- The row is locked first and then found by where it lies, which costs less than by its key. One that was changed
+-- between the statement's beginning and the lock lies elsewhere, and is not found.
+UPDATE /*schema.*/resource_lease AS l
+SET owner_id    = sqlc.arg(owner_id)::text,
+    lease_id    = gen_random_uuid(),
+    request_id  = sqlc.arg(request_id)::uuid,
+    fence       = greatest(l.fence + 1, (SELECT f.floor FROM /*schema.*/fence_floor AS f)),
+    acquired_at = clock_timestamp(),
+    expires_at  = clock_timestamp() + sqlc.arg(ttl)::interval,
+    ttl         = sqlc.arg(ttl)::interval,
+    lock_delay  = sqlc.arg(lock_delay)::interval,
+    ended_at    = NULL,
+    ticket      = NULL
+WHERE l.ctid = (
+    SELECT r.ctid
+    FROM /*schema.*/resource_lease AS r
+    WHERE r.resource_id = sqlc.arg(resource_id)::text
+      AND r.ended_at IS NOT NULL AND r.waiting = 0
+      AND r.request_id <> sqlc.arg(request_id)::uuid
+      AND r.refused_request_id IS DISTINCT FROM sqlc.arg(request_id)::uuid
+      AND NOT EXISTS ( -- a packet that arrives after its request was abandoned
+          SELECT FROM /*schema.*/lease_history AS h
+          WHERE h.request_id = sqlc.arg(request_id)::uuid AND h.resource_id = r.resource_id)
+    FOR UPDATE OF r SKIP LOCKED)
+RETURNING l.lease_id, l.fence, (l.expires_at - clock_timestamp())::interval AS remaining, clock_timestamp()::timestamptz AS database_time,
+    -- The grant must survive a crash of the server: an asynchronous commit would let its fence be drawn twice.
+    (CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+          THEN set_config('synchronous_commit', 'on', true) ELSE '' END)::text AS synchronous_commit,
+    (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby;
 
 -- name: Acquire :one
 -- Acquire grants the resource to this request if it is free or expired and nobody waits in line for

@@ -1,8 +1,8 @@
 -- name: Peek :one
--- Peek tells whether a resource that another held a moment ago is still held, at a fraction of what
--- AcquireFree costs: it locks nothing, and no part of it could write. It knows nothing of requests, so
--- it is for one that was never sent. Zero rows mean that the resource is free or expired, or that this
--- server is a standby, whose row may be an old one: ask AcquireFree.
+-- Peek tells whether a resource is held by another, at a fraction of what AcquireFree costs: it locks nothing,
+-- and no part of it could write. It knows nothing of requests, so it is for one that cannot have been granted. Zero
+-- rows mean that the resource is free or expired, or that this server is a standby, whose row may be an old
+-- one: ask AcquireFree or Acquire.
 SELECT l.owner_id,
        (date_part('epoch', l.expires_at + l.lock_delay - clock_timestamp()) * 1000000)::bigint AS microseconds,
        clock_timestamp()::timestamptz AS database_time

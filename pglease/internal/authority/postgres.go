@@ -117,17 +117,11 @@ func (p *Postgres) onAny(ctx context.Context, f func(*pgx.Conn) error) error {
 func (p *Postgres) Acquire(ctx context.Context, r Request) (answer Answer, err error) {
 	sent := time.Now()
 	err = p.onPool(ctx, func(c *pgx.Conn) (err error) {
-		if r.Fresh && p.refused.likely(r.Resource) {
-			if answer, err = p.peek(ctx, c, r.Resource); err != nil || answer.Outcome != ask {
-				return err
+		for _, next := range p.tries(r) {
+			if answer, err = next(p, ctx, c, r); err != nil || answer.Outcome != ask {
+				break
 			}
 		}
-		if r.Fresh && !r.Barging {
-			if answer, err = p.acquireFree(ctx, c, r); err != nil || answer.Outcome != ask {
-				return err
-			}
-		}
-		answer, err = p.acquire(ctx, c, r)
 		return err
 	})
 	if err != nil {
@@ -137,8 +131,33 @@ func (p *Postgres) Acquire(ctx context.Context, r Request) (answer Answer, err e
 	return answer, nil
 }
 
-// ask is AcquireFree's answer where Acquire must tell.
+// ask is the answer of a statement that has none: the next one must tell.
 const ask = "ask"
+
+// A try is one statement of an acquire. Each is followed by the next until one does not answer ask. Only acquire can do
+// whatever is to be done, and it costs as much as the two others, of which one grants and one refuses where that is
+// all there is to it.
+type try func(*Postgres, context.Context, *pgx.Conn, Request) (Answer, error)
+
+var (
+	plainTry      = []try{(*Postgres).acquire}
+	triesOfFree   = []try{(*Postgres).acquireFree, (*Postgres).peek, (*Postgres).acquire}
+	triesOfHeld   = []try{(*Postgres).peek, (*Postgres).acquireFree, (*Postgres).acquire}
+	bargingOfHeld = []try{(*Postgres).peek, (*Postgres).acquire}
+)
+
+func (p *Postgres) tries(r Request) []try {
+	held := p.refused.likely(r.Resource)
+	switch {
+	case !r.Fresh || r.Barging && !held:
+		return plainTry
+	case r.Barging:
+		return bargingOfHeld
+	case held:
+		return triesOfHeld
+	}
+	return triesOfFree
+}
 
 func (p *Postgres) acquireFree(ctx context.Context, c *pgx.Conn, r Request) (Answer, error) {
 	row, err := p.queries.AcquireFree(ctx, p.on(c), leasedb.AcquireFreeParams{
@@ -147,7 +166,10 @@ func (p *Postgres) acquireFree(ctx context.Context, c *pgx.Conn, r Request) (Ans
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Answer{Outcome: ask}, nil
 	}
-	return answerOf(c, r, leasedb.AcquireRow(row)), err
+	return answerOf(c, r, leasedb.AcquireRow{
+		Outcome: string(Granted), LeaseID: row.LeaseID, Fence: row.Fence, Remaining: row.Remaining,
+		DatabaseTime: row.DatabaseTime, WaitsForStandby: row.WaitsForStandby,
+	}), err
 }
 
 func (p *Postgres) acquire(ctx context.Context, c *pgx.Conn, r Request) (Answer, error) {

@@ -58,8 +58,8 @@ func (r *refusals) likely(resource string) bool {
 }
 
 // peek answers Held where the resource can be seen to be held, and else ask.
-func (p *Postgres) peek(ctx context.Context, c *pgx.Conn, resource string) (Answer, error) {
-	row, err := p.queries.Peek(ctx, p.on(c), resource)
+func (p *Postgres) peek(ctx context.Context, c *pgx.Conn, r Request) (Answer, error) {
+	row, err := p.queries.Peek(ctx, p.on(c), r.Resource)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Answer{Outcome: ask}, nil
 	}

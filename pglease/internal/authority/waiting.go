@@ -45,11 +45,7 @@ func (p *Postgres) steps(r JoinRequest) []func(context.Context, *pgx.Conn, JoinR
 }
 
 func (p *Postgres) takeFree(ctx context.Context, c *pgx.Conn, r JoinRequest) (Answer, error) {
-	answer, err := p.acquireFree(ctx, c, r.Request)
-	if err == nil && answer.Outcome == Held {
-		answer.Outcome = ask
-	}
-	return answer, err
+	return p.acquireFree(ctx, c, r.Request)
 }
 
 func (r JoinRequest) patience() *time.Duration {

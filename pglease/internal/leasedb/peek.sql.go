@@ -25,10 +25,10 @@ type PeekRow struct {
 	DatabaseTime time.Time
 }
 
-// Peek tells whether a resource that another held a moment ago is still held, at a fraction of what
-// AcquireFree costs: it locks nothing, and no part of it could write. It knows nothing of requests, so
-// it is for one that was never sent. Zero rows mean that the resource is free or expired, or that this
-// server is a standby, whose row may be an old one: ask AcquireFree.
+// Peek tells whether a resource is held by another, at a fraction of what AcquireFree costs: it locks nothing,
+// and no part of it could write. It knows nothing of requests, so it is for one that cannot have been granted. Zero
+// rows mean that the resource is free or expired, or that this server is a standby, whose row may be an old
+// one: ask AcquireFree or Acquire.
 func (q *Queries) Peek(ctx context.Context, db DBTX, resourceID string) (PeekRow, error) {
 	row := db.QueryRow(ctx, peek, resourceID)
 	var i PeekRow
