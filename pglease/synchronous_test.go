@@ -204,3 +204,56 @@ func TestAPlaceInLineWaitsForNothing(t *testing.T) {
 	}
 	release(t, next.lease)
 }
+
+// TestAReleaseWaitsForNothing: it grants nothing, so neither the disk nor a standby is waited for, unless its loss would
+// keep the resource for long.
+func TestAReleaseWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	server, admin := ownServer(t, postgres.Options{Durable: true})
+	config := pglease.Config{RequestTimeout: time.Second}
+	holder, waiter := newClient(t, poolOf(t, server.URL(), nil), config), newClient(t, poolOf(t, server.URL(), nil), config)
+	short, long, waits := acquire(t, holder, "short"), acquire(t, holder, "long", pglease.WithTTL(time.Hour)), acquire(t, holder, "waited for")
+	waiting := waitFor(t.Context(), waiter, "waited for")
+	inLine(t, admin, "waited for", 1)
+	release(t, waits)
+	served := <-waiting
+	if served.err != nil {
+		t.Fatal(served.err)
+	}
+	ghost(t, admin, true)
+	release(t, short)
+	release(t, served.lease)
+	if err := long.Release(t.Context()); err == nil {
+		t.Error("the release of a lease of an hour did not wait")
+	}
+	ghost(t, admin, false)
+	release(t, long)
+}
+
+// TestAReleaseThatACrashTook: the resource is free when the TTL is over, and the next fence is greater.
+func TestAReleaseThatACrashTook(t *testing.T) {
+	t.Parallel()
+	server, admin := ownServer(t, postgres.Options{Durable: true})
+	execute(t, admin, "ALTER SYSTEM SET wal_writer_delay = '10s'", "SELECT pg_reload_conf()")
+	client := newClient(t, poolOf(t, server.URL(), nil), pglease.Config{TTL: 3 * time.Second})
+	for try := 1; ; try++ {
+		lease := acquire(t, client, "r")
+		release(t, lease)
+		if err := errors.Join(server.Kill(), server.Restart(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		admin.Reset() // its connections are broken
+		taken := readRow(t, admin, "r").current
+		if !taken && try < 20 {
+			continue // something else was written to the disk in between
+		}
+		next, err := client.Acquire(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !taken || next.Token().Fence() <= lease.Token().Fence() {
+			t.Errorf("the crash took the release: %v; fence %d, then %d", taken, lease.Token().Fence(), next.Token().Fence())
+		}
+		return
+	}
+}

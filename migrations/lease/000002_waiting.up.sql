@@ -185,6 +185,9 @@ $$;
 -- commit is enough for a hint. Where a standby should confirm the grant the waiter is only told to look: the wait
 -- for the standby may be cut short, and the waiter is then to have the grant confirmed by a renewal.
 --
+-- A release that serves nobody does not wait for the disk, unless the lease would live for more than a minute: what
+-- a crash takes of it, the TTL brings.
+--
 -- It ends a transaction, so it cannot be called within one of the caller's, and has no settings of its own. What can
 -- be an expression is none of a query, which would need an executor.
 CREATE PROCEDURE /*schema.*/lease_release(
@@ -202,6 +205,9 @@ BEGIN
     waits_for_standby := current_setting('synchronous_standby_names') <> '';
     IF outcome = 'handed_over' AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
+    ELSIF outcome = 'released' AND (SELECT l.expires_at - l.ended_at FROM /*schema.*/resource_lease AS l
+                                    WHERE l.resource_id = p_resource) <= interval '1 minute' THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF rung THEN
         COMMIT;

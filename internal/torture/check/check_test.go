@@ -146,6 +146,51 @@ func TestALossIsNotBlamed(t *testing.T) {
 	s.wants(t, "truth")
 }
 
+// A release does not wait for the disk: a crash may take it, and the lease then ends with its TTL.
+func TestAReleaseLostInACrashIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		crash int
+		want  []string
+	}{
+		"a crash":                 {crash: 700},
+		"a crash long afterwards": {crash: 1700, want: []string{"truth"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory()
+			s.tenure(1, "A", 100, 2000, "expired")
+			s.call(history.Acquire, 1, "A", history.OK, 95, 105)
+			s.call(history.Release, 1, "A", history.OK, 590, 610)
+			s.Faults = append(s.Faults, history.Fault{Kind: history.Crashed, From: at(test.crash), To: at(test.crash + 10)})
+			s.wants(t, test.want...)
+		})
+	}
+}
+
+// A lease that was handed over is ended for a process that seems dead, when that one does not trust it any more.
+func TestALeaseOfOneThatSeemsDeadIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		ended, stopped int
+		want           []string
+	}{
+		"stopped":               {ended: 2000, stopped: 600},
+		"stopped, and too soon": {ended: 700, stopped: 600, want: []string{"truth"}},
+		"stopped afterwards":    {ended: 2000, stopped: 2100, want: []string{"truth"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory()
+			tenure := s.tenure(1, "A", 500, test.ended, "released")
+			tenure.Ticket, tenure.Expires = 7, at(3500)
+			s.call(history.Acquire, 1, "A", history.OK, 95, 505)
+			s.Faults = append(s.Faults, history.Fault{Kind: "process_stopped", Target: s.Calls[0].Process, From: at(test.stopped), To: at(test.stopped + 2000)})
+			s.wants(t, test.want...)
+		})
+	}
+}
+
 // A place in line is committed without waiting for the disk: who lost it in a crash or a failover comes
 // after one that asked later. One that was on disk by then keeps it.
 func TestAPlaceLostInACrashIsNotBlamed(t *testing.T) {

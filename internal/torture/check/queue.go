@@ -44,7 +44,7 @@ func waitedFor(h *history.History) map[string][]waited {
 	for resource, granted := range grantsOf(h) {
 		for _, c := range granted {
 			t, there := tenures[c.Lease]
-			if there && t.Ticket != 0 && c.Joined.After(c.Invoked) && !h.Displaced(c.Joined, h.True(t.Acquired)) {
+			if there && t.Ticket != 0 && c.Joined.After(c.Invoked) && !h.Unwritten(c.Joined, h.True(t.Acquired)) {
 				of[resource] = append(of[resource], waited{c, t})
 			}
 		}

@@ -97,7 +97,8 @@ func leftBehind(h *history.History, c history.Call, t history.Tenure) bool {
 	return !h.Stepped(c.Invoked, c.Returned) && !h.Lost(c) && h.True(t.End()).After(c.Returned)
 }
 
-// releases: a lease whose release was confirmed had ended by then.
+// releases: a lease whose release was confirmed had ended by then, unless a crash may have taken that: a release
+// does not wait for the disk.
 func releases(h *history.History) (found []Violation) {
 	leases := byLease(h)
 	for _, c := range h.Calls {
@@ -105,7 +106,8 @@ func releases(h *history.History) (found []Violation) {
 			continue
 		}
 		t, there := leases[c.Lease]
-		if there && (t.How != "released" || h.True(t.Ended).After(c.Returned)) {
+		wentOn := t.How != "released" || h.True(t.Ended).After(c.Returned)
+		if there && wentOn && !h.Unwritten(c.Returned, h.True(t.End())) {
 			found = append(found, violation(c.Resource, "a release was confirmed, and the lease went on", c, t))
 		}
 	}
@@ -113,7 +115,7 @@ func releases(h *history.History) (found []Violation) {
 }
 
 // causes: a lease that its holder was told of ends by release only where that holder released it, or
-// was killed before: others may then clear away what it was handed.
+// was killed before, or has stopped trusting it: others may then clear away what it was handed.
 func causes(h *history.History) (found []Violation) {
 	asked := map[string]history.Call{} // the first release of a lease
 	for _, c := range h.Calls {
@@ -125,7 +127,7 @@ func causes(h *history.History) (found []Violation) {
 	for _, granted := range grantsOf(h) {
 		for _, c := range granted {
 			t, there := leases[c.Lease]
-			if !there || t.How != "released" || dead(h, c.Process, h.True(t.Ended)) {
+			if !there || t.How != "released" || dead(h, c.Process, h.True(t.Ended)) || buried(h, c.Process, t) {
 				continue
 			}
 			first, did := asked[c.Lease]
@@ -144,6 +146,15 @@ func causes(h *history.History) (found []Violation) {
 func dead(h *history.History, process string, by time.Time) bool {
 	return slices.ContainsFunc(h.Faults, func(f history.Fault) bool {
 		return f.Kind == history.Killed && f.Target == process && f.From.Before(by)
+	})
+}
+
+// buried tells whether a tenure may have been ended for a process that seemed dead, because it was stopped or cut off:
+// not before half of its time, for which a lease that was handed over is trusted until it is renewed.
+func buried(h *history.History, process string, t history.Tenure) bool {
+	half := t.Acquired.Add(t.Expires.Sub(t.Acquired) / 2)
+	return t.Ticket != 0 && !t.Ended.Before(half) && slices.ContainsFunc(h.Faults, func(f history.Fault) bool {
+		return f.Target == process && f.From.Before(h.True(t.Ended)) && f.To.After(h.True(t.Acquired))
 	})
 }
 

@@ -182,11 +182,11 @@ func (h *History) Lost(c Call) bool {
 // times its wal_writer_delay of 200 ms, and some for a busy machine.
 const unwritten = time.Second
 
-// Displaced tells whether a place in line that was taken at joined may have been lost before served, in
-// a crash too: a place is committed without waiting for the disk.
-func (h *History) Displaced(joined, served time.Time) bool {
+// Unwritten tells whether what was committed by a time, without waiting for the disk, may have been lost before
+// another time, in a crash too.
+func (h *History) Unwritten(committed, before time.Time) bool {
 	lost := func(from, to time.Time) bool {
-		return joined.After(from.Add(-unwritten)) && joined.Before(to) && from.Before(served)
+		return committed.After(from.Add(-unwritten)) && committed.Before(to) && from.Before(before)
 	}
 	return slices.ContainsFunc(h.Losses, func(l Loss) bool { return lost(l.From, l.To) }) ||
 		slices.ContainsFunc(h.Faults, func(f Fault) bool { return f.Kind == Crashed && lost(f.From, f.To) })

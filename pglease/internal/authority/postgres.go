@@ -281,7 +281,7 @@ func (p *Postgres) Release(ctx context.Context, r ReleaseRequest) (end End, next
 }
 
 func (p *Postgres) releaseUnawaited(ctx context.Context, c *pgx.Conn, lease fence.Token) (End, error) {
-	inTime, err := p.queries.ReleaseUnawaited(ctx, p.on(c), leasedb.ReleaseUnawaitedParams{
+	row, err := p.queries.ReleaseUnawaited(ctx, p.on(c), leasedb.ReleaseUnawaitedParams{
 		ResourceID: lease.Resource(), LeaseID: uuid(lease.LeaseID()),
 	})
 	switch {
@@ -289,7 +289,7 @@ func (p *Postgres) releaseUnawaited(ctx context.Context, c *pgx.Conn, lease fenc
 		return End{}, nil
 	case err != nil:
 		return End{}, err
-	case inTime:
+	case row.InTime:
 		return End{Lease: lease.LeaseID(), Ended: EndReleased}, nil
 	}
 	return End{Lease: lease.LeaseID(), Ended: EndExpired}, nil

@@ -79,7 +79,9 @@ WITH ended AS (
     FROM ended AS e
     WHERE (SELECT i.history FROM /*schema.*/installation AS i)
 )
-SELECT (e.ended_at < e.expires_at)::boolean AS in_time FROM ended AS e
+SELECT (e.ended_at < e.expires_at)::boolean AS in_time,
+       (CASE WHEN e.expires_at - e.ended_at <= interval '1 minute' THEN set_config('synchronous_commit', 'off', true) ELSE '' END)::text AS synchronous_commit
+FROM ended AS e
 `
 
 type ReleaseUnawaitedParams struct {
@@ -87,19 +89,26 @@ type ReleaseUnawaitedParams struct {
 	LeaseID    pgtype.UUID
 }
 
+type ReleaseUnawaitedRow struct {
+	InTime            bool
+	SynchronousCommit string
+}
+
 // ReleaseUnawaited is Release for the common case, at half its cost: nobody waits for the resource.
 // in_time is false where the lease had expired and nobody had taken it. Zero rows mean that nothing
 // was done: somebody waits, or the lease was over already, or the row was changed while its lock was waited for and
 // so is not where it was found; Release tells.
 //
-// It grants nothing, so its commit may be as asynchronous as the session likes. The lock comes first and is the
+// It grants nothing, so its commit does not wait for the disk, nor for a standby: a release makes the next grant come
+// sooner, and the TTL frees the resource where a crash took it. Where that would be more than a minute away, the
+// commit waits as the session likes. The next grant waits for the disk, and so for this. The lock comes first and is the
 // strongest: one UPDATE alone has a tenth fewer instructions, but would not wait for a guarded transaction of this
 // lease, whose writes would then be later than the end that is on record.
-func (q *Queries) ReleaseUnawaited(ctx context.Context, db DBTX, arg ReleaseUnawaitedParams) (bool, error) {
+func (q *Queries) ReleaseUnawaited(ctx context.Context, db DBTX, arg ReleaseUnawaitedParams) (ReleaseUnawaitedRow, error) {
 	row := db.QueryRow(ctx, releaseUnawaited, arg.ResourceID, arg.LeaseID)
-	var in_time bool
-	err := row.Scan(&in_time)
-	return in_time, err
+	var i ReleaseUnawaitedRow
+	err := row.Scan(&i.InTime, &i.SynchronousCommit)
+	return i, err
 }
 
 const releaseUnrung = `-- name: ReleaseUnrung :one
