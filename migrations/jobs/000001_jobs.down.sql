@@ -8,6 +8,7 @@ DROP TABLE /*schema.*/job_installation;
 DROP FUNCTION /*schema.*/job_signal_partition();
 DROP FUNCTION /*schema.*/job_refuse_lower_generation();
 DROP FUNCTION /*schema.*/job_hold_fence();
+DROP FUNCTION /*schema.*/job_dear();
 DROP DOMAIN /*schema.*/job_priority;
 DROP DOMAIN /*schema.*/job_key;
 DROP DOMAIN /*schema.*/job_queue;

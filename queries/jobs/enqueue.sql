@@ -33,10 +33,12 @@ ORDER BY a.id;
 -- Zero rows mean that the keys are free by now: Enqueue again. Each key is looked up by itself.
 SELECT j.id, j.queue::text AS queue, j.unique_key::text AS unique_key, j.state::text AS state,
        (j.state IN ('done', 'dropped') AND (j.unique_until IS NULL OR j.unique_until <= clock_timestamp()))::boolean AS lapsed
-FROM ROWS FROM (unnest(sqlc.arg(queues)::text[]), unnest(sqlc.arg(unique_keys)::text[])) AS d(queue, unique_key)
+FROM (SELECT sqlc.arg(queues)::text[] AS queues, sqlc.arg(unique_keys)::text[] AS unique_keys OFFSET 0) AS a
+CROSS JOIN LATERAL ROWS FROM (unnest(a.queues), unnest(a.unique_keys)) AS d(queue, unique_key)
 CROSS JOIN LATERAL (
     SELECT r.id, r.queue, r.unique_key, r.state, r.unique_until FROM /*schema.*/job AS r
     WHERE r.queue = d.queue AND r.unique_key = d.unique_key AND r.unique_key IS NOT NULL
+      AND (r.attempt >= 0 OR /*schema.*/job_dear())
     LIMIT 1
 ) AS j;
 
@@ -45,17 +47,18 @@ CROSS JOIN LATERAL (
 -- looked up by itself, as in Extend.
 WITH lapsed AS MATERIALIZED (
     SELECT h.id
-    FROM (SELECT u.id FROM unnest(sqlc.arg(ids)::bigint[]) AS u(id) ORDER BY u.id) AS d
+    FROM (SELECT u.id FROM (SELECT sqlc.arg(ids)::bigint[] AS ids OFFSET 0) AS a, unnest(a.ids) AS u(id) ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id FROM /*schema.*/job AS j
         WHERE j.id = d.id AND j.state IN ('done', 'dropped') AND (j.unique_until IS NULL OR j.unique_until <= clock_timestamp())
+          AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET unique_key = NULL
-WHERE j.id = ANY(ARRAY(SELECT l.id FROM lapsed AS l));
+WHERE j.id = ANY(ARRAY(SELECT l.id FROM lapsed AS l)) AND (j.attempt >= 0 OR /*schema.*/job_dear());
 
 -- name: LockNames :exec
 -- LockNames takes a lock on each name until the transaction ends, always in the same order. Who

@@ -15,12 +15,13 @@ RETURNING j.id;
 WITH mine AS MATERIALIZED (
     SELECT h.id
     FROM (SELECT u.id, u.fence
-          FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(fences)::bigint[])) AS u(id, fence)
+          FROM (SELECT sqlc.arg(ids)::bigint[] AS ids, sqlc.arg(fences)::bigint[] AS fences OFFSET 0) AS a,
+              ROWS FROM (unnest(a.ids), unnest(a.fences)) AS u(id, fence)
           ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
-        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running' AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
@@ -30,7 +31,7 @@ SET state       = 'done',
     finished_at = clock_timestamp(),
     expires_at  = NULL,
     unique_key  = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 RETURNING j.id, j.fence;
 
 -- name: Fail :one
@@ -58,12 +59,13 @@ RETURNING j.state::text AS state;
 WITH mine AS MATERIALIZED (
     SELECT h.id
     FROM (SELECT u.id, u.fence
-          FROM ROWS FROM (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(fences)::bigint[])) AS u(id, fence)
+          FROM (SELECT sqlc.arg(ids)::bigint[] AS ids, sqlc.arg(fences)::bigint[] AS fences OFFSET 0) AS a,
+              ROWS FROM (unnest(a.ids), unnest(a.fences)) AS u(id, fence)
           ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
-        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running' AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
@@ -73,5 +75,5 @@ SET state      = 'ready',
     attempt    = j.attempt - 1,
     run_at     = CASE WHEN sqlc.arg(delay)::interval > interval '0' THEN clock_timestamp() + sqlc.arg(delay)::interval ELSE j.run_at END,
     expires_at = NULL
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 RETURNING j.id, j.fence;

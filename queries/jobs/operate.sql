@@ -22,17 +22,17 @@ LIMIT sqlc.arg(max_rows)::int;
 -- in the answer was not parked. Each is looked up by itself, as in Extend.
 WITH mine AS MATERIALIZED (
     SELECT h.id
-    FROM (SELECT u.id FROM unnest(sqlc.arg(ids)::bigint[]) AS u(id) ORDER BY u.id) AS d
+    FROM (SELECT u.id FROM (SELECT sqlc.arg(ids)::bigint[] AS ids OFFSET 0) AS a, unnest(a.ids) AS u(id) ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id FROM /*schema.*/job AS j
-        WHERE j.id = d.id AND j.state = 'parked'
+        WHERE j.id = d.id AND j.state = 'parked' AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state = 'ready', attempt = 0, run_at = clock_timestamp()
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 RETURNING j.id;
 
 -- name: Drop :many
@@ -40,17 +40,17 @@ RETURNING j.id;
 -- looked up by itself, as in Extend.
 WITH mine AS MATERIALIZED (
     SELECT h.id
-    FROM (SELECT u.id FROM unnest(sqlc.arg(ids)::bigint[]) AS u(id) ORDER BY u.id) AS d
+    FROM (SELECT u.id FROM (SELECT sqlc.arg(ids)::bigint[] AS ids OFFSET 0) AS a, unnest(a.ids) AS u(id) ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id FROM /*schema.*/job AS j
-        WHERE j.id = d.id AND j.state IN ('ready', 'waiting', 'parked')
+        WHERE j.id = d.id AND j.state IN ('ready', 'waiting', 'parked') AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state = 'dropped', finished_at = clock_timestamp(), unique_key = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 RETURNING j.id;
 
 -- name: Count :one
@@ -79,7 +79,7 @@ WITH old AS MATERIALIZED (
     ) AS h
     LIMIT sqlc.arg(max_rows)::int
 )
-DELETE FROM /*schema.*/job AS j WHERE j.id = ANY(ARRAY(SELECT o.id FROM old AS o));
+DELETE FROM /*schema.*/job AS j WHERE j.id = ANY(ARRAY(SELECT o.id FROM old AS o)) AND (j.attempt >= 0 OR /*schema.*/job_dear());
 
 -- name: PrunePartitions :execrows
 -- PrunePartitions deletes partitions without jobs that are not over, once the floor has passed

@@ -30,7 +30,8 @@ LIMIT sqlc.arg(max_rows)::int;
 -- name: MarkRelayed :one
 -- MarkRelayed stamps messages as relayed under a relay's token, if the watermark is still that
 -- token's, and counts them. It holds the watermark until the transaction ends. Zero rows mean that
--- the watermark is a later relay's: nothing was stamped.
+-- the watermark is a later relay's: nothing was stamped. The messages are looked up by their ids alone,
+-- and the second CASE keeps it so: by the index of what is unsent, all of that would be read.
 WITH mine AS MATERIALIZED (
     SELECT r.outbox
     FROM /*schema.*/outbox_relay AS r
@@ -39,8 +40,8 @@ WITH mine AS MATERIALIZED (
 ), marked AS (
     UPDATE /*schema.*/outbox AS o
     SET relayed_at = clock_timestamp(), relayed_fence = sqlc.arg(fence)::bigint
-    FROM mine AS m
-    WHERE o.outbox = m.outbox AND o.id = ANY(sqlc.arg(ids)::bigint[]) AND o.relayed_at IS NULL
+    WHERE o.id = ANY(CASE WHEN EXISTS (SELECT FROM mine) THEN sqlc.arg(ids)::bigint[] END)
+      AND CASE WHEN o.relayed_at IS NULL THEN o.outbox = sqlc.arg(outbox)::text END AND (o.id > 0 OR /*schema.*/job_dear())
     RETURNING o.id
 )
 SELECT (SELECT count(*) FROM marked)::bigint AS relayed FROM mine AS m;
@@ -55,4 +56,4 @@ WITH old AS MATERIALIZED (
     LIMIT sqlc.arg(max_rows)::int
     FOR UPDATE OF o SKIP LOCKED
 )
-DELETE FROM /*schema.*/outbox AS o WHERE o.id = ANY(ARRAY(SELECT d.id FROM old AS d));
+DELETE FROM /*schema.*/outbox AS o WHERE o.id = ANY(ARRAY(SELECT d.id FROM old AS d)) AND (o.id > 0 OR /*schema.*/job_dear());

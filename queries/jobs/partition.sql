@@ -21,10 +21,12 @@ WHERE pg_try_advisory_xact_lock(hashtextextended(sqlc.arg(prefix)::text || h.que
 --
 -- It is a statement of its own, after LockPartitions: what it decides, and the signals that it
 -- deletes, are of one snapshot, and that is later than whatever another decided under the lock. A
--- job that commits after it leaves a signal of its own.
+-- job that commits after it leaves a signal of its own. Partitions are looked at one by one: the OFFSET in
+-- NOT EXISTS keeps that from becoming a join, and job_dear is as in Claim.
 WITH keys AS MATERIALIZED (
     SELECT k.queue, k.partition_key
-    FROM ROWS FROM (unnest(sqlc.arg(queues)::text[]), unnest(sqlc.arg(partition_keys)::text[])) AS k(queue, partition_key)
+    FROM (SELECT sqlc.arg(queues)::text[] AS queues, sqlc.arg(partition_keys)::text[] AS partition_keys OFFSET 0) AS a,
+        ROWS FROM (unnest(a.queues), unnest(a.partition_keys)) AS k(queue, partition_key)
 ), heard AS (
     DELETE FROM /*schema.*/job_signal AS s
     USING keys AS k
@@ -36,13 +38,15 @@ WITH keys AS MATERIALIZED (
         SELECT j.id
         FROM /*schema.*/job AS j
         WHERE j.queue = k.queue AND j.partition_key = k.partition_key AND j.state = 'waiting'
+          AND (j.attempt >= 0 OR /*schema.*/job_dear())
         ORDER BY j.id
         LIMIT 1
     ) AS h
     WHERE NOT EXISTS (SELECT FROM /*schema.*/job AS a
-                      WHERE a.queue = k.queue AND a.partition_key = k.partition_key AND a.state IN ('ready', 'running', 'parked'))
+                      WHERE a.queue = k.queue AND a.partition_key = k.partition_key AND a.state IN ('ready', 'running', 'parked')
+                        AND (a.attempt >= 0 OR /*schema.*/job_dear()) OFFSET 0)
 )
 UPDATE /*schema.*/job AS j
 SET state = 'ready'
-WHERE j.id = ANY(ARRAY(SELECT h.id FROM heads AS h))
+WHERE j.id = ANY(ARRAY(SELECT h.id FROM heads AS h)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 RETURNING j.id, j.queue::text AS queue;

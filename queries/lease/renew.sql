@@ -45,7 +45,7 @@ RETURNING l.lease_id, (l.expires_at - clock_timestamp())::interval AS remaining,
 -- row was only locked) or how it ended: '' where that is not on record. taken tells that the resource
 -- was granted again since; that it has no row, or an older one, is a grant that a failover lost. It
 -- has one row for each lease that is asked about; zero rows mean that none was. It reads without locks.
--- Each lease is looked up by itself, as in Renew.
+-- Each lease is looked up by itself, by a plan that is made once and for a table of any size, as in Renew.
 SELECT d.lease_id::uuid AS lease_id,
        coalesce(l.lease_id = d.lease_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp(), false)::boolean AS current,
        coalesce(h.ended, CASE WHEN l.lease_id = d.lease_id AND l.ended_at < l.expires_at THEN 'released'
@@ -55,14 +55,16 @@ SELECT d.lease_id::uuid AS lease_id,
        coalesce(h.ended_by, '')::text AS ended_by,
        coalesce(h.reason, '')::text AS reason,
        clock_timestamp()::timestamptz AS database_time
-FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(leases)::uuid[]), unnest(sqlc.arg(fences)::bigint[])) AS d(resource_id, lease_id, fence)
+FROM (SELECT sqlc.arg(resources)::text[] AS resources, sqlc.arg(leases)::uuid[] AS leases, sqlc.arg(fences)::bigint[] AS fences OFFSET 0) AS a
+CROSS JOIN LATERAL ROWS FROM (unnest(a.resources), unnest(a.leases), unnest(a.fences)) AS d(resource_id, lease_id, fence)
 LEFT JOIN LATERAL (
     SELECT r.lease_id, r.fence, r.ended_at, r.expires_at FROM /*schema.*/resource_lease AS r
-    WHERE r.resource_id = d.resource_id
+    WHERE r.resource_id = d.resource_id AND (r.waiting >= 0 OR (SELECT count(*) FROM generate_series(1, r.waiting)) >= 0)
     LIMIT 1
 ) AS l ON true
 LEFT JOIN LATERAL (
     SELECT t.ended, t.ended_by, t.reason FROM /*schema.*/lease_history AS t
     WHERE t.resource_id = d.resource_id AND t.fence = d.fence AND t.lease_id = d.lease_id
+      AND (t.fence >= 0 OR (SELECT count(*) FROM generate_series(1, t.fence)) >= 0)
     LIMIT 1
 ) AS h ON true;

@@ -213,28 +213,31 @@ SELECT d.request_id::uuid AS request_id,
        (l.request_id = d.request_id AND l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS granted,
        (w.ticket IS NOT NULL)::boolean AS in_line,
        (w.ticket IS NOT NULL AND w.ticket = (SELECT f.ticket FROM /*schema.*/lease_waiter AS f
-                                             WHERE f.resource_id = d.resource_id AND f.ticket > l.served ORDER BY f.ticket LIMIT 1))::boolean AS first,
+                                             WHERE f.resource_id = d.resource_id AND f.ticket > l.served
+                                               AND (f.ticket >= 0 OR (SELECT count(*) FROM generate_series(1, f.ticket)) >= 0)
+                                             ORDER BY f.ticket LIMIT 1))::boolean AS first,
        l.lease_id, l.fence, l.owner_id,
        (CASE WHEN l.request_id = d.request_id THEN l.expires_at - clock_timestamp()
              WHEN l.ended_at IS NOT NULL THEN interval '0'
              ELSE l.expires_at + l.lock_delay - clock_timestamp() END)::interval AS remaining,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
-FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(tickets)::bigint[]), unnest(sqlc.arg(requests)::uuid[])) AS d(resource_id, ticket, request_id)
+FROM (SELECT sqlc.arg(resources)::text[] AS resources, sqlc.arg(tickets)::bigint[] AS tickets, sqlc.arg(requests)::uuid[] AS requests OFFSET 0) AS a
+CROSS JOIN LATERAL ROWS FROM (unnest(a.resources), unnest(a.tickets), unnest(a.requests)) AS d(resource_id, ticket, request_id)
 CROSS JOIN LATERAL (
     SELECT r.request_id, r.lease_id, r.fence, r.owner_id, r.ended_at, r.expires_at, r.lock_delay, r.served
     FROM /*schema.*/resource_lease AS r
-    WHERE r.resource_id = d.resource_id
+    WHERE r.resource_id = d.resource_id AND (r.waiting >= 0 OR (SELECT count(*) FROM generate_series(1, r.waiting)) >= 0)
     LIMIT 1
 ) AS l
 LEFT JOIN LATERAL (
     SELECT p.ticket FROM /*schema.*/lease_waiter AS p
     WHERE p.resource_id = d.resource_id AND p.ticket = d.ticket AND p.request_id = d.request_id
+      AND (p.ticket >= 0 OR (SELECT count(*) FROM generate_series(1, p.ticket)) >= 0)
     LIMIT 1
 ) AS w ON true;
 
 -- name: WatchOne :one
--- WatchOne is Watch of one waiter. Arrays are planned anew with each execution, which takes longer
--- than all the rest; this is planned once. Zero rows mean that the resource does not exist.
+-- WatchOne is Watch of one waiter, without what it takes to have several. Zero rows mean that the resource does not exist.
 SELECT sqlc.arg(request_id)::uuid AS request_id,
        (l.request_id = sqlc.arg(request_id)::uuid AND l.ended_at IS NULL AND l.expires_at > clock_timestamp())::boolean AS granted,
        (w.ticket IS NOT NULL)::boolean AS in_line,
@@ -259,16 +262,18 @@ WHERE l.resource_id = sqlc.arg(resource_id)::text;
 -- in Renew.
 SELECT l.lease_id,
        (CASE WHEN c.session_key IS NULL THEN false ELSE pg_try_advisory_xact_lock_shared(c.session_key) END)::boolean AS gone
-FROM ROWS FROM (unnest(sqlc.arg(resources)::text[]), unnest(sqlc.arg(leases)::uuid[]), unnest(sqlc.arg(clients)::uuid[])) AS d(resource_id, lease_id, client_id)
+FROM (SELECT sqlc.arg(resources)::text[] AS resources, sqlc.arg(leases)::uuid[] AS leases, sqlc.arg(clients)::uuid[] AS clients OFFSET 0) AS a
+CROSS JOIN LATERAL ROWS FROM (unnest(a.resources), unnest(a.leases), unnest(a.clients)) AS d(resource_id, lease_id, client_id)
 CROSS JOIN LATERAL (
     SELECT r.lease_id, r.ended_at, r.expires_at, r.acquired_at, r.ttl
     FROM /*schema.*/resource_lease AS r
     WHERE r.resource_id = d.resource_id AND r.lease_id = d.lease_id
+      AND (r.waiting >= 0 OR (SELECT count(*) FROM generate_series(1, r.waiting)) >= 0)
     LIMIT 1
 ) AS l
 CROSS JOIN LATERAL (
     SELECT k.session_key FROM /*schema.*/lease_client AS k
-    WHERE k.client_id = d.client_id
+    WHERE k.client_id = d.client_id AND (k.alive_until IS NOT NULL OR (SELECT count(*) FROM generate_series(1, k.session_key)) >= 0)
     LIMIT 1
 ) AS c
 WHERE l.ended_at IS NULL AND l.expires_at > clock_timestamp() AND l.expires_at = l.acquired_at + l.ttl;

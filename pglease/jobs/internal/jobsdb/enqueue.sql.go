@@ -102,17 +102,18 @@ func (q *Queries) Enqueue(ctx context.Context, db DBTX, arg EnqueueParams) ([]En
 const freeKeys = `-- name: FreeKeys :exec
 WITH lapsed AS MATERIALIZED (
     SELECT h.id
-    FROM (SELECT u.id FROM unnest($1::bigint[]) AS u(id) ORDER BY u.id) AS d
+    FROM (SELECT u.id FROM (SELECT $1::bigint[] AS ids OFFSET 0) AS a, unnest(a.ids) AS u(id) ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id FROM /*schema.*/job AS j
         WHERE j.id = d.id AND j.state IN ('done', 'dropped') AND (j.unique_until IS NULL OR j.unique_until <= clock_timestamp())
+          AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET unique_key = NULL
-WHERE j.id = ANY(ARRAY(SELECT l.id FROM lapsed AS l))
+WHERE j.id = ANY(ARRAY(SELECT l.id FROM lapsed AS l)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 `
 
 // FreeKeys takes the unique keys from finished jobs that kept them for a time that is over. Each is
@@ -125,10 +126,12 @@ func (q *Queries) FreeKeys(ctx context.Context, db DBTX, ids []int64) error {
 const holders = `-- name: Holders :many
 SELECT j.id, j.queue::text AS queue, j.unique_key::text AS unique_key, j.state::text AS state,
        (j.state IN ('done', 'dropped') AND (j.unique_until IS NULL OR j.unique_until <= clock_timestamp()))::boolean AS lapsed
-FROM ROWS FROM (unnest($1::text[]), unnest($2::text[])) AS d(queue, unique_key)
+FROM (SELECT $1::text[] AS queues, $2::text[] AS unique_keys OFFSET 0) AS a
+CROSS JOIN LATERAL ROWS FROM (unnest(a.queues), unnest(a.unique_keys)) AS d(queue, unique_key)
 CROSS JOIN LATERAL (
     SELECT r.id, r.queue, r.unique_key, r.state, r.unique_until FROM /*schema.*/job AS r
     WHERE r.queue = d.queue AND r.unique_key = d.unique_key AND r.unique_key IS NOT NULL
+      AND (r.attempt >= 0 OR /*schema.*/job_dear())
     LIMIT 1
 ) AS j
 `

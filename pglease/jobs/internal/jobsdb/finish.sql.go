@@ -15,12 +15,13 @@ const complete = `-- name: Complete :many
 WITH mine AS MATERIALIZED (
     SELECT h.id
     FROM (SELECT u.id, u.fence
-          FROM ROWS FROM (unnest($1::bigint[]), unnest($2::bigint[])) AS u(id, fence)
+          FROM (SELECT $1::bigint[] AS ids, $2::bigint[] AS fences OFFSET 0) AS a,
+              ROWS FROM (unnest(a.ids), unnest(a.fences)) AS u(id, fence)
           ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
-        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running' AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
@@ -30,7 +31,7 @@ SET state       = 'done',
     finished_at = clock_timestamp(),
     expires_at  = NULL,
     unique_key  = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 RETURNING j.id, j.fence
 `
 
@@ -134,12 +135,13 @@ const putBack = `-- name: PutBack :many
 WITH mine AS MATERIALIZED (
     SELECT h.id
     FROM (SELECT u.id, u.fence
-          FROM ROWS FROM (unnest($2::bigint[]), unnest($3::bigint[])) AS u(id, fence)
+          FROM (SELECT $2::bigint[] AS ids, $3::bigint[] AS fences OFFSET 0) AS a,
+              ROWS FROM (unnest(a.ids), unnest(a.fences)) AS u(id, fence)
           ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM /*schema.*/job AS j
-        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running'
+        WHERE j.id = d.id AND j.fence = d.fence AND j.state = 'running' AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
@@ -149,7 +151,7 @@ SET state      = 'ready',
     attempt    = j.attempt - 1,
     run_at     = CASE WHEN $1::interval > interval '0' THEN clock_timestamp() + $1::interval ELSE j.run_at END,
     expires_at = NULL
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 RETURNING j.id, j.fence
 `
 

@@ -40,17 +40,17 @@ func (q *Queries) Count(ctx context.Context, db DBTX, queue string) (CountRow, e
 const drop = `-- name: Drop :many
 WITH mine AS MATERIALIZED (
     SELECT h.id
-    FROM (SELECT u.id FROM unnest($1::bigint[]) AS u(id) ORDER BY u.id) AS d
+    FROM (SELECT u.id FROM (SELECT $1::bigint[] AS ids OFFSET 0) AS a, unnest(a.ids) AS u(id) ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id FROM /*schema.*/job AS j
-        WHERE j.id = d.id AND j.state IN ('ready', 'waiting', 'parked')
+        WHERE j.id = d.id AND j.state IN ('ready', 'waiting', 'parked') AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state = 'dropped', finished_at = clock_timestamp(), unique_key = CASE WHEN j.unique_until > clock_timestamp() THEN j.unique_key END
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 RETURNING j.id
 `
 
@@ -213,7 +213,7 @@ WITH old AS MATERIALIZED (
     ) AS h
     LIMIT $2::int
 )
-DELETE FROM /*schema.*/job AS j WHERE j.id = ANY(ARRAY(SELECT o.id FROM old AS o))
+DELETE FROM /*schema.*/job AS j WHERE j.id = ANY(ARRAY(SELECT o.id FROM old AS o)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 `
 
 type PruneParams struct {
@@ -259,17 +259,17 @@ func (q *Queries) PrunePartitions(ctx context.Context, db DBTX, maxRows int32) (
 const retry = `-- name: Retry :many
 WITH mine AS MATERIALIZED (
     SELECT h.id
-    FROM (SELECT u.id FROM unnest($1::bigint[]) AS u(id) ORDER BY u.id) AS d
+    FROM (SELECT u.id FROM (SELECT $1::bigint[] AS ids OFFSET 0) AS a, unnest(a.ids) AS u(id) ORDER BY u.id) AS d
     CROSS JOIN LATERAL (
         SELECT j.id FROM /*schema.*/job AS j
-        WHERE j.id = d.id AND j.state = 'parked'
+        WHERE j.id = d.id AND j.state = 'parked' AND (j.attempt >= 0 OR /*schema.*/job_dear())
         LIMIT 1
         FOR NO KEY UPDATE OF j
     ) AS h
 )
 UPDATE /*schema.*/job AS j
 SET state = 'ready', attempt = 0, run_at = clock_timestamp()
-WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m))
+WHERE j.id = ANY(ARRAY(SELECT m.id FROM mine AS m)) AND (j.attempt >= 0 OR /*schema.*/job_dear())
 RETURNING j.id
 `
 

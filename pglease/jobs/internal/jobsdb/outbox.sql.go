@@ -45,8 +45,8 @@ WITH mine AS MATERIALIZED (
 ), marked AS (
     UPDATE /*schema.*/outbox AS o
     SET relayed_at = clock_timestamp(), relayed_fence = $2::bigint
-    FROM mine AS m
-    WHERE o.outbox = m.outbox AND o.id = ANY($4::bigint[]) AND o.relayed_at IS NULL
+    WHERE o.id = ANY(CASE WHEN EXISTS (SELECT FROM mine) THEN $4::bigint[] END)
+      AND CASE WHEN o.relayed_at IS NULL THEN o.outbox = $1::text END AND (o.id > 0 OR /*schema.*/job_dear())
     RETURNING o.id
 )
 SELECT (SELECT count(*) FROM marked)::bigint AS relayed FROM mine AS m
@@ -61,7 +61,8 @@ type MarkRelayedParams struct {
 
 // MarkRelayed stamps messages as relayed under a relay's token, if the watermark is still that
 // token's, and counts them. It holds the watermark until the transaction ends. Zero rows mean that
-// the watermark is a later relay's: nothing was stamped.
+// the watermark is a later relay's: nothing was stamped. The messages are looked up by their ids alone,
+// and the second CASE keeps it so: by the index of what is unsent, all of that would be read.
 func (q *Queries) MarkRelayed(ctx context.Context, db DBTX, arg MarkRelayedParams) (int64, error) {
 	row := db.QueryRow(ctx, markRelayed,
 		arg.Outbox,
@@ -82,7 +83,7 @@ WITH old AS MATERIALIZED (
     LIMIT $3::int
     FOR UPDATE OF o SKIP LOCKED
 )
-DELETE FROM /*schema.*/outbox AS o WHERE o.id = ANY(ARRAY(SELECT d.id FROM old AS d))
+DELETE FROM /*schema.*/outbox AS o WHERE o.id = ANY(ARRAY(SELECT d.id FROM old AS d)) AND (o.id > 0 OR /*schema.*/job_dear())
 `
 
 type PruneMessagesParams struct {
