@@ -11,7 +11,7 @@ import (
 
 // large are the tables that no statement may walk through.
 var large = []string{
-	"resource_lease", "lease_history", "lease_waiter", "fence_watermark", "fence_command", "fence_rejection", "job",
+	"resource_lease", "lease_history", "lease_waiter", "fence_watermark", "fence_command", "fence_rejection", "job", "outbox",
 }
 
 // fill makes tables of so many rows, without their triggers. What a sample value names is there.
@@ -92,4 +92,8 @@ SELECT 'q/' || i % 10, 'running', 3, '{}', i, 'worker', clock_timestamp(), clock
 SELECT 'q/' || i % 10, 'waiting', 3, '{}', 'p/' || i % 1000 FROM generate_series(1, $rows / 50) AS i`,
 	`INSERT INTO pglease.job (queue, state, max_attempts, payload, unique_key)
 SELECT 'q/' || i % 10, 'parked', 3, '{}', 'u/' || i FROM generate_series(1, $rows / 50) AS i`,
+	`INSERT INTO pglease.outbox (outbox, message_key, topic, body, relayed_at, relayed_fence)
+SELECT 'o/' || i % 10, 'k/' || i, 'topic', '', CASE WHEN i % 50 > 0 THEN clock_timestamp() END, CASE WHEN i % 50 > 0 THEN 1 END
+FROM generate_series(1, $rows / 2) AS i`,
+	`INSERT INTO pglease.outbox_relay (outbox, greatest_fence, greatest_lease_id) VALUES ('o/5', 500, md5('lease/500')::uuid)`,
 }

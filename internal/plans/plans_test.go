@@ -93,13 +93,18 @@ func explain(t *testing.T, pool *pgxpool.Pool, s statement, h how) string {
 // prepare prepares a statement and returns its call.
 func prepare(t *testing.T, conn *pgx.Conn, s statement, h how) (call string, err error) {
 	t.Helper()
+	return prepareAs(t, conn, "s", s, h)
+}
+
+func prepareAs(t *testing.T, conn *pgx.Conn, name string, s statement, h how) (call string, err error) {
+	t.Helper()
 	if _, err := conn.Exec(t.Context(), "SET plan_cache_mode = "+h.mode); err != nil {
 		return "", err
 	}
-	if _, err := conn.Exec(t.Context(), "PREPARE s AS "+s.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := conn.Exec(t.Context(), "PREPARE "+name+" AS "+s.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return "", err
 	}
-	types, err := parameters(t, conn)
+	types, err := parameters(t, conn, name)
 	if err != nil {
 		return "", err
 	}
@@ -108,9 +113,9 @@ func prepare(t *testing.T, conn *pgx.Conn, s statement, h how) (call string, err
 		values[i] = sample(t, s, i, kind, h.batch)
 	}
 	if len(values) == 0 {
-		return "EXECUTE s", nil
+		return "EXECUTE " + name, nil
 	}
-	return "EXECUTE s(" + strings.Join(values, ", ") + ")", nil
+	return "EXECUTE " + name + "(" + strings.Join(values, ", ") + ")", nil
 }
 
 func explained(t *testing.T, conn *pgx.Conn, call string, h how) (string, error) {
@@ -132,11 +137,11 @@ func explained(t *testing.T, conn *pgx.Conn, call string, h how) (string, error)
 	return normalised(strings.Join(lines, "\n")), err
 }
 
-func parameters(t *testing.T, conn *pgx.Conn) ([]string, error) {
+func parameters(t *testing.T, conn *pgx.Conn, name string) ([]string, error) {
 	t.Helper()
 	rows, err := conn.Query(t.Context(),
-		`SELECT format_type(p, NULL) FROM pg_prepared_statements, unnest(parameter_types::oid[]) WITH ORDINALITY AS u(p, n) WHERE name = 's' ORDER BY n`,
-		pgx.QueryExecModeSimpleProtocol)
+		`SELECT format_type(p, NULL) FROM pg_prepared_statements, unnest(parameter_types::oid[]) WITH ORDINALITY AS u(p, n) WHERE name = $1 ORDER BY n`,
+		pgx.QueryExecModeSimpleProtocol, name)
 	if err != nil {
 		return nil, err
 	}

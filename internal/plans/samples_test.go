@@ -17,6 +17,7 @@ var samples = map[string]string{
 	"ClientID":   id("client/5"),
 	"Fence":      "500",
 	"Queue":      "q/5",
+	"Outbox":     "o/5",
 	"CommandKey": "key/500",
 	"MaxRows":    "100",
 	"MaxJobs":    "10",
@@ -44,6 +45,9 @@ var batches = map[string]func(i int) string{
 	"UniqueFor":     same("0"),
 	"UniqueWaits":   same("false"),
 	"Payloads":      same("1"),
+	"MessageKeys":   func(i int) string { return fmt.Sprintf("k/%d", i) },
+	"Topics":        same("topic"),
+	"Bodies":        same("x"),
 }
 
 // byType are values for the other parameters.

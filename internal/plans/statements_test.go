@@ -27,7 +27,7 @@ var hot = map[string][]string{
 		"Join", "JoinHeld", "Leave", "Promote", "PruneLine", "Watch", "WatchOne", "Ghosts", "GhostOne", "Beat",
 	},
 	"fence": {"Claim", "Accept", "CommandByKey"},
-	"jobs":  {"Claim", "CompleteAndClaim", "Extend", "CompleteOne", "Complete", "Fail", "Ring"},
+	"jobs":  {"Claim", "CompleteAndClaim", "Extend", "CompleteOne", "Complete", "Fail", "PutBack", "Ring", "Unsent", "MarkRelayed"},
 }
 
 // A statement is one of a generated package.
