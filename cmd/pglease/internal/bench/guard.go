@@ -64,7 +64,7 @@ func guarded(ctx context.Context, pool *pgxpool.Pool, lease *pglease.Lease, work
 
 // leases acquires one for each worker.
 func (s *stage) leases(ctx context.Context) ([]*pglease.Lease, error) {
-	client, err := s.shared(ctx)
+	client, err := s.shared(ctx, leaseTTL)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (s *stage) processes(ctx context.Context, conns int, config pglease.Config)
 // prepareTurns has clients that want the same resource over and over.
 func prepareTurns(ctx context.Context, s *stage) (loads, error) {
 	n := s.options.Clients
-	processes, err := s.processes(ctx, 2+(n-1)/s.options.Processes, pglease.Config{})
+	processes, err := s.processes(ctx, 2+(n-1)/s.options.Processes, pglease.Config{TTL: pglease.DefaultTTL})
 	if err != nil {
 		return loads{}, err
 	}

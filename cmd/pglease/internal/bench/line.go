@@ -13,7 +13,7 @@ import (
 func prepareLine(ctx context.Context, s *stage) (loads, error) {
 	waiters := s.options.Waiters
 	l := waitline.New(ctx, resource(0), waiters)
-	clients, err := s.processes(ctx, 4, pglease.Config{MaxWaiters: waiters + 1, MaxWaiting: waiters + 1, Observer: l})
+	clients, err := s.processes(ctx, 4, pglease.Config{TTL: pglease.DefaultTTL, MaxWaiters: waiters + 1, MaxWaiting: waiters + 1, Observer: l})
 	s.atEnd(func(ctx context.Context) error { l.End(ctx); return nil }) // before the clients
 	if err != nil {
 		return loads{}, err

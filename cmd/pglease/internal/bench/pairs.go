@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pglease/pglease/pglease"
 )
@@ -17,7 +18,7 @@ var pairs = Work{
 }
 
 func preparePairs(ctx context.Context, s *stage) (loads, error) {
-	client, err := s.shared(ctx)
+	client, err := s.shared(ctx, pglease.DefaultTTL)
 	if err != nil {
 		return loads{}, err
 	}
@@ -41,7 +42,7 @@ var refused = Work{
 
 // prepareRefused also measures the least that asking can cost: a bare SELECT of the same row.
 func prepareRefused(ctx context.Context, s *stage) (loads, error) {
-	client, err := s.shared(ctx)
+	client, err := s.shared(ctx, leaseTTL)
 	if err != nil {
 		return loads{}, err
 	}
@@ -74,12 +75,12 @@ func prepareRefused(ctx context.Context, s *stage) (loads, error) {
 const selectOwner = `SELECT owner_id FROM %s.resource_lease WHERE resource_id = $1`
 
 // shared returns one client for all, with a connection for each.
-func (s *stage) shared(ctx context.Context) (*pglease.Client, error) {
+func (s *stage) shared(ctx context.Context, ttl time.Duration) (*pglease.Client, error) {
 	pool, err := s.pool(ctx, s.options.Clients, nil)
 	if err != nil {
 		return nil, err
 	}
-	return s.client(ctx, pool, pglease.Config{})
+	return s.client(ctx, pool, pglease.Config{TTL: ttl})
 }
 
 func resource(n int) string { return fmt.Sprintf("bench/%d", n) }

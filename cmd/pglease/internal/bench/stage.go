@@ -20,7 +20,8 @@ import (
 // cleanupTime bounds what is done after the run, also after an interrupted one.
 const cleanupTime = time.Minute
 
-// leaseTTL is long, so that no renewal falls into a run where none is wanted.
+// leaseTTL is long, so that no renewal falls into a run where none is wanted. Where leases are released at once, they
+// have the TTL that is the default.
 const leaseTTL = time.Hour
 
 // A stage is where a run takes place: a server, and a schema of the run's own on it.
