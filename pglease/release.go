@@ -12,6 +12,10 @@ import (
 // Release gives the lease back, by its exact identity. From its beginning nothing new is admitted
 // and no renewal is sent; a renewal under way is waited for.
 //
+// A release makes the next grant come sooner; the TTL is what frees a resource in the end. So one that finds
+// nobody in line does not wait for the disk, unless the lease had more than a minute left: where the server
+// crashes in the same second the lease may be there again, and ends with its TTL.
+//
 // The error is nil when the lease was released, now or by an earlier call whose reply was lost. It
 // matches ErrLost when the lease was over before: nothing was changed, and a newer lease of the resource,
 // also one of this process, is untouched. Any other error leaves the outcome open: the lease may

@@ -24,7 +24,7 @@ var pgleaseFacts = Facts{
 	Fence:    "grows with each grant, also across failover and restore; the resource checks it, in its own transaction where it is in the same database",
 	Order:    "in the order in which they came; the release grants to the next in its own commit",
 	Wakes:    "told: a notification, and a poll in case it is lost",
-	Durable:  "yes, synced before it answers",
+	Durable:  "a grant and a hand-over: yes, synced before it answers. A release of a lease with a minute or less is not waited for: the TTL would end what a crash brought back",
 	Renews:   "up to 500 leases in one statement",
 	Lacks:    "no consensus: the leases are as available as the Postgres",
 	InOrder:  true,
