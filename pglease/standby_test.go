@@ -119,7 +119,7 @@ func TestFencesGrowThoughGrantsWereLost(t *testing.T) {
 	servers := newPair(t)
 	pool := poolOf(t, servers.url, nil)
 	client, _ := observed(t, pool, pglease.Config{TTL: time.Minute, RenewEvery: 500 * time.Millisecond})
-	release(t, acquire(t, client, "r"))
+	release(t, acquire(t, client, "r", pglease.WithTTL(time.Hour))) // so long that its release waits for the disk
 	servers.replicated(t)
 	servers.cutOff(t)
 	var greatest int64

@@ -19,7 +19,7 @@ var All = []Mutant{
 		Tells:      "a release ends whatever lease the resource has",
 		Finds:      []string{"truth"},
 		Statements: []string{"ReleaseUnawaited"},
-		From:       "l.lease_id = $2::uuid AND", To: "$2::uuid IS NOT NULL AND",
+		From:       "r.lease_id = $2::uuid AND", To: "$2::uuid IS NOT NULL AND",
 		Pass: []string{"l.lease_id = p_lease AND", ""},
 		Only: []string{"release_delayed", "release_duplicated"},
 	},
