@@ -227,14 +227,14 @@ func (s *Servers) failover(ctx context.Context, cutOff time.Duration) (done bool
 	return true, s.follow(ctx)
 }
 
-// cutOff waits until the standby has what the primary had a moment ago, and stops the process that
+// cutOff waits until the standby has what the primary had committed a moment ago, and stops the process that
 // sends to it. Stopping the receiver would not do: what was sent lies in the kernel's buffers.
 func (s *Servers) cutOff(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return onServer(ctx, s.primary.URL(), func(ctx context.Context, conn *pgx.Conn) error {
 		var written string
-		if err := conn.QueryRow(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&written); err != nil {
+		if err := conn.QueryRow(ctx, "SELECT pg_logical_emit_message(true, '', '')::text").Scan(&written); err != nil {
 			return err
 		}
 		for there := false; !there; wait(ctx, 5*time.Millisecond) {

@@ -136,16 +136,17 @@ func Pool(tb testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// Replicated returns when the standby has replayed all that the primary has written.
+// Replicated is Caught of both.
 func (p *Pair) Replicated(tb testing.TB) {
 	tb.Helper()
 	Caught(tb, p.Primary, p.Standby)
 }
 
-// Caught returns when a standby has replayed all that its primary has written.
+// Caught returns when a standby has replayed all that its primary has committed, also what did not wait for the
+// disk: the commit of a message does, and so for all before it.
 func Caught(tb testing.TB, primary, standby *postgres.Server) {
 	tb.Helper()
-	written := Value[string](tb, primary.URL(), "SELECT pg_current_wal_lsn()::text")
+	written := Value[string](tb, primary.URL(), "SELECT pg_logical_emit_message(true, '', '')::text")
 	for !Value[bool](tb, standby.URL(), "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written) {
 		pause(tb)
 	}
