@@ -197,9 +197,9 @@ func (c *Client) answered(ctx context.Context, r *request, sent time.Time, answe
 	again := answer.Outcome == authority.Repeated && !r.served // a sign of life: others may take the first owner for dead
 	least := r.timing.trust(r.TTL) * 7 / 8
 	unproven := r.served && !r.proven
-	if unproven {
+	if unproven { // what is left of the share, by the database's clock: however late it was told, it was granted before
 		answer.Remaining -= r.TTL - unprovenShare(r.TTL)
-		least = r.timing.unitOfWork + r.timing.trust(r.TTL)/16
+		least = r.timing.unitOfWork + r.timing.trust(r.TTL)/16 // so that it is not Suspect before its first renewal
 	}
 	trusted := sent.Add(r.timing.trust(answer.Remaining))
 	if left := time.Until(trusted); answer.Unconfirmed || again || left < least {

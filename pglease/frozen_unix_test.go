@@ -15,6 +15,15 @@ import (
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
+// protected returns a database with the resource that a worker process writes to.
+func protected(t *testing.T) (url string, pool *pgxpool.Pool) {
+	t.Helper()
+	url = pgleasetest.URL(t)
+	pool = poolOf(t, url, nil)
+	execute(t, pool, "CREATE TABLE protected (body text, greatest_fence bigint)", "INSERT INTO protected VALUES ('', 0)")
+	return url, pool
+}
+
 // TestAHolderThatWasFrozen_I11: stopped beyond its TTL, while another takes over and writes.
 //
 //	holder (process)        test
@@ -27,15 +36,7 @@ import (
 //	writes all the same: the resource refuses
 func TestAHolderThatWasFrozen_I11(t *testing.T) {
 	t.Parallel()
-	url := pgleasetest.URL(t)
-	pool, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	if _, err := pool.Exec(t.Context(), "CREATE TABLE protected (body text, greatest_fence bigint); INSERT INTO protected VALUES ('', 0)"); err != nil {
-		t.Fatal(err)
-	}
+	url, pool := protected(t)
 	holder := startWorker(t, workerOrder{URL: url, Resource: "r"})
 	var acquired workerReport
 	if err := holder.out.Decode(&acquired); err != nil || acquired.Err != "" {
@@ -86,15 +87,7 @@ func TestAHolderThatWasFrozen_I11(t *testing.T) {
 func TestAServedWaiterIsStoppedAndLosesItsSessions_W4(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second
-	url := pgleasetest.URL(t)
-	pool, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	if _, err := pool.Exec(t.Context(), "CREATE TABLE protected (body text, greatest_fence bigint); INSERT INTO protected VALUES ('', 0)"); err != nil {
-		t.Fatal(err)
-	}
+	url, pool := protected(t)
 	held := acquire(t, newClient(t, pool, pglease.Config{}), "r")
 	waiter := startWorker(t, workerOrder{URL: url + "&application_name=stopped", Resource: "r", TTL: ttl})
 	inLine(t, pool, "r", 1)

@@ -51,6 +51,7 @@ func (g *ghosts) watch(next authority.Handover) {
 	if g.closed || next.Token.IsZero() {
 		return
 	}
+	// From now, which is after the grant: the waiter counts from before it, so it stops trusting first.
 	g.watched[next.Token.Resource()] = &handed{Handover: next, trusted: time.Now().Add(unprovenShare(next.Remaining))}
 	if g.running {
 		return

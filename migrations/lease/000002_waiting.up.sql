@@ -61,7 +61,9 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 -- transaction ends, and because it mostly needs no more than the first; the settings keep the line from
 -- being sorted for its sake. The search begins after the ticket served, and where many wait it ends near it at first:
 -- an index scan compares all entries of its page that may match before it returns one.
--- The locked row, and the place whose row changes only under that lock, are changed where they lie: no index is searched again.
+-- The locked row, and the place whose row changes only under that lock, are changed where they lie: no index is searched
+-- again. FOR UPDATE answers with the version that it has locked, after a wait too, and until the end nobody makes
+-- another; at READ COMMITTED the statement that changes it sees that version.
 -- A place of a request that was granted already, or given up, is passed over as a late one: a join that waited for
 -- the row looks at the history as it was before it waited, and whoever gives a request up sees no place that is
 -- taken meanwhile. Only here, with the row locked, is nothing of it under way any more. NOT EXISTS would ask the same,

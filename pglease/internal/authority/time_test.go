@@ -89,6 +89,53 @@ func TestReleaseWaitsForTheRowsLock(t *testing.T) {
 	}
 }
 
+// TestALongReleaseEndsTheRowThatItWaitedFor: it changes the row where it lies, which is elsewhere once another has
+// changed it.
+func TestALongReleaseEndsTheRowThatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, waits := range map[string]bool{"nobody waits": false, "one waits": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			token := b.granted("r", 1)
+			if waits {
+				b.waits("r", 2, authority.ID{0: 9})
+			}
+			tx, err := b.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), "UPDATE pglease.resource_lease SET expires_at = expires_at + interval '1 hour'"); err != nil {
+				t.Fatal(err)
+			}
+			type answer struct {
+				end  authority.End
+				next authority.Handover
+				err  error
+			}
+			answers := make(chan answer)
+			go func() {
+				end, next, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: token, Client: authority.ID{0: 1}})
+				answers <- answer{end, next, err}
+			}()
+			b.waiting(1)
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := <-answers
+			if got.err != nil || got.end.Ended != authority.EndReleased || got.next.Token.IsZero() == waits {
+				t.Errorf("answered %+v", got)
+			}
+			var current bool
+			var fence int64
+			err = b.pool.QueryRow(t.Context(), "SELECT ended_at IS NULL, fence FROM pglease.resource_lease").Scan(&current, &fence)
+			if err != nil || current != waits || (fence > token.Fence()) != waits {
+				t.Errorf("the row is current: %v, with fence %d after %d, %v", current, fence, token.Fence(), err)
+			}
+		})
+	}
+}
+
 // waiting returns when n backends of this database wait for a lock.
 func (b bench) waiting(n int) {
 	b.Helper()
