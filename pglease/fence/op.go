@@ -39,8 +39,8 @@ type Op struct {
 
 	// Apply makes the change, in the transaction that Advance was given and under the lock of the
 	// watermark. Its result is recorded if the Op has a Key or a Sequence. It must not use the same
-	// resource's watermark, nor end the transaction, by SQL neither: both are errors. Nil: the caller makes the change itself, in the same transaction and
-	// after Advance, unless the Outcome is Repeated.
+	// resource's watermark, nor end the transaction, by SQL neither: both are errors. Nil: the caller
+	// makes the change itself, in the same transaction and after Advance, unless the Outcome is Repeated.
 	Apply func(ctx context.Context, tx pgx.Tx) (result []byte, err error)
 }
 
