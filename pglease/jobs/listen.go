@@ -41,13 +41,8 @@ func (w *worker) listen(ctx context.Context) {
 			w.config.Logger.Warn("the worker cannot listen", "queue", w.config.Queue, "error", err)
 			w.emit(Event{Kind: EventPollOnly, Err: err})
 		}
-		delay := listenerPause
-		if noPush {
-			delay = min(max(listenerPause, 2*deaf), noPushPause)
-			deaf = delay
-		} else {
-			deaf = 0
-		}
+		var delay time.Duration
+		delay, deaf = pauseAfter(noPush, deaf)
 		_ = pause(ctx, jitter(delay, 0.2))
 	}
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
@@ -55,6 +50,15 @@ func (w *worker) listen(ctx context.Context) {
 	if err := w.client.queries.LeaveBell(leaving, w.client.schema.On(w.client.pool), uuid(w.id)); err != nil {
 		w.config.Logger.Warn("the worker's bell stays", "error", err) // it goes by age
 	}
+}
+
+// pauseAfter is how long to wait before the next try to listen, and what it is to be told after that one.
+func pauseAfter(noPush bool, deaf time.Duration) (delay, nextDeaf time.Duration) {
+	if !noPush {
+		return listenerPause, 0
+	}
+	delay = min(max(listenerPause, 2*deaf), noPushPause)
+	return delay, delay
 }
 
 func (w *worker) listenOnce(ctx context.Context) error {
