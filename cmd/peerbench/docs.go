@@ -25,6 +25,7 @@ func docs(ctx context.Context, args []string, stderr io.Writer) error {
 	dir := flags.String("dir", "../../docs", "`directory` of performance.md")
 	only := flags.String("part", "", "`part` to do: "+strings.Join(docsParts, ", ")+" (default all)")
 	curves := growth.Options{Notice: stderr, For: time.Second, Rounds: 3}
+	flags.Var((*words)(&curves.Works), "curves", "growth: `curves` to draw anew, with commas between: "+strings.Join(growth.Works(), ", ")+" (default all)")
 	flags.IntVar(&curves.Resources, "resources", 1_000_000, "growth: the most resources")
 	flags.IntVar(&curves.Waiters, "waiters", 1_000, "growth: the longest line")
 	flags.IntVar(&curves.History, "history", 10_000_000, "growth: the most recorded tenures")
@@ -85,14 +86,18 @@ func writeTable(ctx context.Context, o contest.Options, document string) error {
 	return errors.Join(err, replaceBetween(document, "table", text.String()))
 }
 
+// writeCurves draws curves and puts them into the document, with those in the directory that were drawn before.
 func writeCurves(ctx context.Context, o growth.Options, document, dir string) error {
-	var text strings.Builder
-	err := growth.Run(ctx, o, func(c growth.Curve) error {
-		fmt.Fprintf(&text, "### %s\n\n![%s](performance/%s.svg)\n\n%s\n", c.Title, c.Title, c.Name, c.Markdown())
-		return c.Write(dir)
-	})
+	if err := growth.Run(ctx, o, func(c growth.Curve) error { return c.Write(dir) }); err != nil {
+		return err
+	}
+	curves, err := growth.Read(dir)
 	if err != nil {
 		return err
+	}
+	var text strings.Builder
+	for _, c := range curves {
+		fmt.Fprintf(&text, "### %s\n\n![%s](performance/%s.svg)\n\n%s\n", c.Title, c.Title, c.Name, c.Markdown())
 	}
 	return replaceBetween(document, "growth", text.String())
 }

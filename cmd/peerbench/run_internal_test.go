@@ -156,6 +156,7 @@ func TestWrongCalls(t *testing.T) {
 		{"growth", "--work", "nothing"},
 		{"growth", "--history", "1"},
 		{"docs", "--part", "nothing"},
+		{"docs", "--curves", "nothing"},
 		{"growth", "--snapshot", "1s"},
 		{"profile", "--work", "nothing"},
 		{"profile", "--rounds", "0"},
@@ -200,6 +201,31 @@ func TestDocsPutsAllPartsIn(t *testing.T) {
 	for _, name := range []string{"resources", "waiters", "leases", "snapshot", "history"} {
 		checkCurve(t, filepath.Join(dir, "performance", name))
 	}
+
+	// One curve is drawn anew, and the others stay.
+	args = []string{"docs", "--dir", dir, "--part", "growth", "--curves", "leases", "--for", "20ms", "--many-leases", "10"}
+	if code := run(t.Context(), args, nil, &stdout, &stderr); code != exitDone {
+		t.Fatalf("exit code %d: %s", code, &stderr)
+	}
+	again, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const heading, next = "### Renewals against", "### Pairs of 8 clients on a resource each"
+	if sectionsBut(t, written, heading, next) != sectionsBut(t, again, heading, next) || bytes.Equal(written, again) {
+		t.Errorf("the page was\n%s\nand is\n%s", written, again)
+	}
+}
+
+// sectionsBut returns a page without what is between two headings.
+func sectionsBut(t *testing.T, page []byte, heading, next string) string {
+	t.Helper()
+	before, rest, found := strings.Cut(string(page), heading)
+	_, after, ended := strings.Cut(rest, next)
+	if !found || !ended {
+		t.Fatalf("no %q before %q in\n%s", heading, next, page)
+	}
+	return before + after
 }
 
 func checkCurve(t *testing.T, path string) {

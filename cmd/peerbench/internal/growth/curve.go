@@ -3,6 +3,7 @@ package growth
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,6 +74,22 @@ func (c Curve) Write(dir string) error {
 		return err
 	}
 	return errors.Join(c.chart().Write(file), file.Close())
+}
+
+// Read returns the curves whose numbers are in a directory, in the order of Works.
+func Read(dir string) (curves []Curve, err error) {
+	for _, work := range Works() {
+		numbers, err := os.ReadFile(filepath.Join(dir, work+".json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var c Curve
+		if err = errors.Join(err, json.Unmarshal(numbers, &c)); err != nil {
+			return nil, err
+		}
+		curves = append(curves, c)
+	}
+	return curves, nil
 }
 
 func (c Curve) chart() chart.Chart {
