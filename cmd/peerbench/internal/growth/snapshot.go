@@ -57,10 +57,14 @@ func (s *stage) holding(ctx context.Context, f func() error) error {
 	})
 }
 
+// mostMoments bounds the points of the time that a snapshot is open.
+const mostMoments = 120
+
 // watch adds a point for each turn of both loads.
 func (s *stage) watch(ctx context.Context, c *Curve, began time.Time, lasts time.Duration, ours, limit measure.Load) error {
+	moment := max(s.For, s.Snapshot/mostMoments)
 	for end := time.Now().Add(lasts); time.Now().Before(end); {
-		all, err := measure.Turn(ctx, []measure.Load{ours, limit}, s.For/2)
+		all, err := measure.Turn(ctx, []measure.Load{ours, limit}, moment/2)
 		if err != nil {
 			return err
 		}
