@@ -151,6 +151,13 @@ func (c *Client) adopt(l *Lease) *Lease {
 	return l
 }
 
+// has tells whether somebody was given a lease that is not over.
+func (c *Client) has(token fence.Token) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leases[token.LeaseID()] != nil
+}
+
 // forget drops a lease that is over.
 func (c *Client) forget(l *Lease) {
 	c.keeper.remove(l)

@@ -41,6 +41,7 @@ type place struct {
 	woken chan grant // holds one; a grant is never dropped for a ring
 	look  time.Time  // when to ask the database without having been told
 	index int        // among the looks, from 1; 0 when it is not one of them
+	share bool       // another call waits with the same request, or did: what it is told may be over by then
 	seen  time.Time  // when the last statement was sent that found it in line: what it is granted, is granted later
 }
 
@@ -97,6 +98,9 @@ func (l *line) enter(ctx context.Context, r *request) (*place, error) {
 		Place: authority.Place{Resource: r.Resource, Request: r.ID}, lease: authority.ID(NewRequestID()), ttl: r.TTL,
 		woken: make(chan grant, 1),
 	}
+	for _, other := range l.calls[r.ID] {
+		other.share, p.share = true, true
+	}
 	l.places[p] = struct{}{}
 	l.calls[r.ID] = append(l.calls[r.ID], p)
 	if !l.running {
@@ -111,6 +115,13 @@ func (l *line) enter(ctx context.Context, r *request) (*place, error) {
 		l.exit(p)
 		return nil, context.Cause(ctx)
 	}
+}
+
+// shares tells whether another call waits with the request of this one, or did.
+func (l *line) shares(p *place) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return p.share
 }
 
 // active tells whether somebody of this client waits, or did a moment ago.
@@ -218,7 +229,8 @@ func (l *line) rung(ring authority.Ring) {
 	l.early[ring.Ticket] = ring
 }
 
-// serve passes a hand-over on: in memory where the waiter is this client's, else by a ring.
+// serve passes a hand-over on: in memory where the waiter is this client's, else by a ring. A waiter that is not there
+// has left; or it has the lease, because it was told before the reply was here that next comes from.
 func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handover) {
 	if next.Ticket == 0 {
 		return
@@ -238,7 +250,7 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 		p.tell(grant{token: next.Token, sent: sent, remaining: next.Remaining, ring: next.Token.IsZero(), proven: true, unconfirmed: next.Unconfirmed})
 	}
 	l.mu.Unlock()
-	if waiters == 0 && !next.Token.IsZero() {
+	if waiters == 0 && !next.Token.IsZero() && !l.client.has(next.Token) {
 		l.disown(ctx, next.Token)
 	}
 }

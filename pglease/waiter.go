@@ -195,7 +195,7 @@ func (c *Client) joined(ctx context.Context, r *request, p *place, sent time.Tim
 // woken takes a grant, or looks after a ring. A nil lease and a nil error mean: wait on.
 func (c *Client) woken(ctx context.Context, r *request, p *place, g grant) (*Lease, error) {
 	if !g.ring {
-		return c.served(ctx, r, g)
+		return c.served(ctx, r, p, g)
 	}
 	limited, cancel := context.WithTimeout(ctx, c.config.RequestTimeout)
 	defer cancel()
@@ -210,7 +210,7 @@ func (c *Client) woken(ctx context.Context, r *request, p *place, g grant) (*Lea
 	s := standings[0]
 	switch {
 	case s.Granted:
-		return c.served(ctx, r, grant{token: s.Token, sent: sent, remaining: s.Remaining, unconfirmed: s.Unconfirmed})
+		return c.served(ctx, r, p, grant{token: s.Token, sent: sent, remaining: s.Remaining, unconfirmed: s.Unconfirmed})
 	case !s.InLine:
 		return c.join(ctx, r, p) // the entry disappeared: enter again, at the end
 	case r.Barging && s.Remaining <= 0:
@@ -219,9 +219,11 @@ func (c *Client) woken(ctx context.Context, r *request, p *place, g grant) (*Lea
 	return nil, nil //nolint:nilnil // nothing new
 }
 
-// served makes the lease that was handed to this request.
-func (c *Client) served(ctx context.Context, r *request, g grant) (*Lease, error) {
+// served makes the lease that was handed to this request. Where other calls have the same request, one of them may
+// have had the lease and released it since this was told: a renewal tells.
+func (c *Client) served(ctx context.Context, r *request, p *place, g grant) (*Lease, error) {
 	r.served, r.proven = true, g.proven
+	g.unconfirmed = g.unconfirmed || c.line.shares(p)
 	return c.answered(ctx, r, g.sent, authority.Answer{
 		Outcome: authority.Repeated, Token: g.token, Remaining: g.remaining, Unconfirmed: g.unconfirmed,
 	})
