@@ -87,6 +87,19 @@ type Config struct {
 	MaxWaiters int
 	MaxWaiting int
 
+	// DirectWake has this client's listening session wait in the server while its waiters are served often: for a
+	// second after one was. Whoever hands over then wakes that session alone, by cancelling its wait, and sends no
+	// notification; before Postgres 19 a notification wakes every session that listens in the database, for
+	// whatever. It pays where many do (from about 64) and leases change hands many times a second; not with a few.
+	//
+	// It costs the server a session that shows as active, and keeps a snapshot, for up to a second at a time (at most
+	// TTL/6), and that log_min_duration_statement logs if it is below that; in rare moments the server also logs
+	// "canceling statement due to user request" for it. Every role that changes leases must be able to cancel it, as the
+	// same role can: see docs/operations.md. Where that is not so, where a synchronous standby is waited for, and where
+	// the server cannot see a client die while it waits (before Postgres 14, and on some systems), it is notified as
+	// without this; the log says so once.
+	DirectWake bool
+
 	// LockDelay keeps a resource free for a while after a lease of this client on it expired, as
 	// WithLockDelay. Default: none.
 	LockDelay time.Duration

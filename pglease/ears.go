@@ -35,6 +35,7 @@ type ears struct {
 	told   bool          // that there is no session
 	deaf   time.Time     // when it was last seen that none can be had
 	pause  time.Duration // before the next try then
+	direct direct
 	stop   context.CancelFunc
 	joined chan struct{}
 }
@@ -125,6 +126,7 @@ func (e *ears) connect(ctx context.Context) (authority.Listener, error) {
 		session.Close(limited)
 		return nil, err
 	}
+	e.ready(limited, session)
 	return session, nil
 }
 
@@ -217,22 +219,39 @@ func (e *ears) sinceDeaf() time.Duration {
 
 // hear passes rings on until the session breaks.
 func (e *ears) hear(ctx context.Context, session authority.Listener) error {
+	var served time.Time // when a waiter was, the last time
 	for {
-		limited, cancel := context.WithTimeout(ctx, pingEvery*4/5+rand.N(pingEvery*2/5))
-		ring, err := session.Next(limited)
-		quiet := limited.Err() != nil && ctx.Err() == nil
-		cancel()
+		var now bool
+		var err error
+		if a, ok := e.awaited(served); ok {
+			now, err = e.await(ctx, session, a)
+		} else {
+			now, err = e.next(ctx, session)
+		}
 		switch {
-		case err == nil:
-			e.line.rung(ring)
-		case quiet:
-			if err := e.ping(ctx, session); err != nil {
-				return err
-			}
-		default:
+		case err != nil:
 			return err
+		case now:
+			served = time.Now()
 		}
 	}
+}
+
+// next waits for a ring, and tells whether it was of a waiter that is served. A session that is quiet is asked
+// whether it lives.
+func (e *ears) next(ctx context.Context, session authority.Listener) (served bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, pingEvery*4/5+rand.N(pingEvery*2/5))
+	ring, err := session.Next(limited)
+	quiet := limited.Err() != nil && ctx.Err() == nil
+	cancel()
+	switch {
+	case err == nil:
+		e.line.rung(ring)
+		return ring.Fence > 0, nil
+	case quiet:
+		return false, e.ping(ctx, session)
+	}
+	return false, err
 }
 
 func (e *ears) ping(ctx context.Context, session authority.Listener) error {

@@ -216,7 +216,7 @@ func (f *fakeAuthority) Bury(ctx context.Context, _ authority.Handover) (authori
 	return authority.Handover{}, f.enter(ctx, "bury")
 }
 
-func (f *fakeAuthority) Beat(ctx context.Context, _ authority.ID, _ int64, _ time.Duration) error {
+func (f *fakeAuthority) Beat(ctx context.Context, _ authority.ID, _ authority.Session, _ time.Duration) error {
 	return f.enter(ctx, "beat")
 }
 
@@ -254,9 +254,14 @@ func (s fakeSession) Next(ctx context.Context) (authority.Ring, error) {
 	}
 }
 
-func (fakeSession) Lock(context.Context, int64) error { return nil }
-func (fakeSession) Ping(context.Context) error        { return nil }
-func (fakeSession) Close(context.Context)             {}
+func (fakeSession) Lock(context.Context, int64) error       { return nil }
+func (fakeSession) Rousable(context.Context) (int32, error) { return 0, errSilent }
+func (fakeSession) Ping(context.Context) error              { return nil }
+func (fakeSession) Close(context.Context)                   {}
+
+func (fakeSession) Await(context.Context, authority.Awaited) (authority.Awaiting, error) {
+	return authority.Awaiting{}, errSilent
+}
 
 func (f *fakeAuthority) Break(ctx context.Context, _ fence.Token, _, _ string) (bool, authority.Handover, error) {
 	return false, authority.Handover{}, f.enter(ctx, "break")

@@ -40,9 +40,12 @@ type place struct {
 	ttl   time.Duration
 	woken chan grant // holds one; a grant is never dropped for a ring
 	look  time.Time  // when to ask the database without having been told
+	told  bool       // that it is served
 	index int        // among the looks, from 1; 0 when it is not one of them
 	share bool       // another call waits with the same request, or did: what it is told may be over by then
 	seen  time.Time  // when the last statement was sent that found it in line: what it is granted, is granted later
+
+	barging bool
 }
 
 // line is the part of a client that waits: a session that listens, and one goroutine that beats
@@ -61,6 +64,8 @@ type line struct {
 	calls   map[authority.ID][]*place // the places of a request: more than one where calls share its id
 	tickets map[int64]authority.ID    // the request of each place
 	early   map[int64]authority.Ring
+	spare   []authority.ID     // of the leases that the next waiters will be granted
+	recent  []string           // resources that were waited for, the last one first
 	idle    time.Time          // since when nobody waits
 	closed  bool               // nobody may wait any more
 	hurry   bool               // there is no time for a farewell
@@ -95,13 +100,14 @@ func (l *line) enter(ctx context.Context, r *request) (*place, error) {
 		return nil, ErrQueueFull
 	}
 	p := &place{
-		Place: authority.Place{Resource: r.Resource, Request: r.ID}, lease: authority.ID(NewRequestID()), ttl: r.TTL,
+		Place: authority.Place{Resource: r.Resource, Request: r.ID}, lease: l.nextLease(), ttl: r.TTL, barging: r.Barging,
 		woken: make(chan grant, 1),
 	}
 	for _, other := range l.calls[r.ID] {
 		other.share, p.share = true, true
 	}
 	l.places[p] = struct{}{}
+	l.recently(r.Resource)
 	l.calls[r.ID] = append(l.calls[r.ID], p)
 	if !l.running {
 		l.begin()
@@ -184,6 +190,7 @@ func (l *line) unmark(p *place) {
 
 // tell wakes the waiter. A grant replaces a ring; a ring is nothing new to one that has either.
 func (p *place) tell(g grant) {
+	p.told = p.told || !g.ring
 	for {
 		select {
 		case p.woken <- g:
@@ -330,15 +337,17 @@ func (l *line) close(ctx context.Context) {
 // beat says that the client lives and returns when to say it again. Without a session that others
 // can see die, its life is short.
 func (l *line) beat(ctx context.Context) time.Time {
-	every, key := beatEvery, l.key
-	if !l.ears.hearing() {
-		every, key = l.client.config.PollEvery, 0
+	every, session := beatEvery, l.ears.session()
+	if session.Key == 0 {
+		every = l.client.config.PollEvery
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.client.config.RequestTimeout)
 	defer cancel()
-	if err := l.client.auth.Beat(ctx, l.id, key, 3*every); err != nil {
+	if err := l.client.auth.Beat(ctx, l.id, session, 3*every); err != nil {
 		l.client.config.Logger.Warn("waiting client could not say that it lives", "err", err)
 		every /= 4
+	} else {
+		l.ears.announce(session)
 	}
 	return time.Now().Add(every)
 }

@@ -31,6 +31,7 @@ var builtins = []string{
 	"clock_timestamp", "date_part", "gen_random_uuid", "current_setting", "set_config", "octet_length",
 	"pg_walfile_name", "pg_current_wal_lsn", "pg_is_in_recovery", "pg_control_system", "pg_notify", "pg_trigger_depth",
 	"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "pg_try_advisory_xact_lock_shared", "hashtextextended",
+	"pg_sleep", "pg_cancel_backend", "pg_backend_pid", "has_table_privilege", "pg_has_role",
 }
 
 // replacer puts the qualifier at each mark.

@@ -14,11 +14,13 @@ ALTER TABLE /*schema.*/lease_history ADD COLUMN ticket bigint;
 
 -- One row a waiting client, not one a waiter. A client is alive while alive_until has not passed
 -- and, where session_key is set, its listening session holds that advisory lock: the server frees
--- it the moment the process is gone.
+-- it the moment the process is gone. session_pid is the server's process of that session where it may be asleep
+-- in lease_await, and null where it never is: see there.
 CREATE TABLE /*schema.*/lease_client (
     client_id   uuid PRIMARY KEY,
     session_key bigint,
-    alive_until timestamptz NOT NULL
+    alive_until timestamptz NOT NULL,
+    session_pid integer
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
 
 CREATE TABLE /*schema.*/lease_waiter (
@@ -48,7 +50,8 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 -- outcome is 'handed_over', with the waiter and its new lease; 'rung', with the barging waiter; 'released',
 -- or 'free' where p_lease is null, when nobody was found; 'alone' when the successor does not wait and
 -- nothing was done; null when there is no such lease, or nothing to serve. in_time is false where the
--- lease had expired and nobody had taken it. During a failover's grace a release serves nobody: who waits
+-- lease had expired and nobody had taken it. session_pid is above zero where the waiter's session may be asleep
+-- in lease_await. During a failover's grace a release serves nobody: who waits
 -- does so until the grace is over.
 --
 -- Whether anybody waits stands in the locked row: whoever joined held the row before, so no waiter
@@ -71,7 +74,7 @@ COMMENT ON COLUMN /*schema.*/lease_waiter.barging IS 'woken to try, not granted:
 CREATE FUNCTION /*schema.*/lease_pass(
     IN p_resource text, IN p_lease uuid, IN p_successor text,
     OUT outcome text, OUT in_time boolean, OUT client_id uuid, OUT request_id uuid, OUT ticket bigint,
-    OUT lease_id uuid, OUT fence bigint, OUT expires_at timestamptz
+    OUT lease_id uuid, OUT fence bigint, OUT expires_at timestamptz, OUT session_pid integer
 ) LANGUAGE plpgsql VOLATILE
 SET enable_sort = off SET enable_bitmapscan = off SET enable_seqscan = off
 AS $$
@@ -119,10 +122,11 @@ BEGIN
                    AND q.request_id <> m.request_id AND q.request_id IS DISTINCT FROM m.refused_request_id
                    AND (SELECT h.request_id FROM /*schema.*/lease_history AS h
                         WHERE h.request_id = q.request_id AND h.resource_id = p_resource LIMIT 1) IS NULL AS in_time,
-                   (SELECT CASE WHEN c.alive_until <= clock_timestamp() THEN false
-                                WHEN c.session_key IS NULL THEN true
-                                ELSE NOT pg_try_advisory_xact_lock_shared(c.session_key) END
-                    FROM /*schema.*/lease_client AS c WHERE c.client_id = q.client_id) AS alive INTO w
+                   (SELECT CASE WHEN c.alive_until <= clock_timestamp() THEN -1
+                                WHEN c.session_key IS NULL THEN 0
+                                WHEN pg_try_advisory_xact_lock_shared(c.session_key) THEN -1
+                                ELSE coalesce(c.session_pid, 0) END
+                    FROM /*schema.*/lease_client AS c WHERE c.client_id = q.client_id) AS session INTO w
             FROM /*schema.*/lease_waiter AS q
             WHERE q.resource_id = p_resource AND q.ticket > looked AND q.ticket <= within AND (p_successor = '' OR q.owner_id = p_successor)
             ORDER BY q.resource_id, q.ticket
@@ -133,8 +137,8 @@ BEGIN
                 CONTINUE;
             END IF;
             looked := w.ticket;
-            IF w.in_time AND w.alive THEN
-                ticket := w.ticket; client_id := w.client_id; request_id := w.request_id; told := w.barging;
+            IF w.in_time AND w.session >= 0 THEN
+                ticket := w.ticket; client_id := w.client_id; request_id := w.request_id; told := w.barging; session_pid := w.session;
             END IF;
             EXIT WHEN told;
             DELETE FROM /*schema.*/lease_waiter AS q WHERE q.ctid = w.place;
@@ -178,6 +182,93 @@ BEGIN
 END
 $$;
 
+-- lease_await waits in the server until the client may have been served, for p_most at longest, and returns the
+-- grants to it that are current: of the resources p_resources, with one of the ids p_leases. The client may list ids
+-- that it has not asked with yet. remaining is what the lease had left as the call began: it may have been granted
+-- before or after that. A grant may come twice. The last row is of none: roused tells that somebody ended the wait;
+-- waits_for_standby is as in lease_release.
+--
+-- A notification wakes every session that listens in the database, before Postgres 19, and each costs the processors
+-- as much as the one that it is for. Where a line moves fast that is half of what a hand-over costs. Who waits here is
+-- woken alone: lease_rouse cancels the sleep.
+--
+-- Nothing is lost between the two because of two advisory locks, made of the upper half of p_key and the process, so
+-- that no other session can be meant where a process's number is used again. The first says: asleep, may be
+-- cancelled. It is taken before the grants are looked at, so whoever commits a grant later finds it taken; and it
+-- goes with the block, however the sleep ends. Who cancels holds the second, shared, until its commit. It is waited for
+-- before the last look: so the look finds what was granted by those who cancelled before they committed; and none of
+-- them can be about to cancel once it is taken, so no cancellation is left for the session's next statement. One
+-- that comes meanwhile has the block run once more.
+--
+-- The session is to be at READ COMMITTED, with no limit to the time of its statements and locks. While it sleeps it keeps
+-- a snapshot, so p_most is to be short. Each resource is looked up by itself, by a plan that is kept.
+CREATE FUNCTION /*schema.*/lease_await(p_key bigint, p_resources text[], p_leases uuid[], p_most interval)
+RETURNS TABLE (resource_id text, lease_id uuid, fence bigint, remaining interval, roused boolean, waits_for_standby boolean)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    mark    integer := (p_key >> 32)::integer;
+    began   timestamptz := clock_timestamp();
+    tried   boolean := false; -- to sleep
+    itself  boolean := false; -- the sleep ended
+    served  boolean := false;
+    called  boolean := false; -- out of the sleep
+    asked   text;
+    granted record;
+BEGIN
+    LOOP
+        BEGIN
+            IF tried THEN
+                PERFORM pg_advisory_xact_lock(~mark, pg_backend_pid());
+            ELSE
+                tried := true;
+                PERFORM pg_advisory_xact_lock(mark, pg_backend_pid());
+            END IF;
+            FOREACH asked IN ARRAY p_resources LOOP
+                SELECT l.lease_id, l.fence, l.expires_at - began AS remaining INTO granted
+                FROM /*schema.*/resource_lease AS l
+                WHERE l.resource_id = asked AND l.lease_id = ANY(p_leases) AND l.ended_at IS NULL;
+                IF FOUND THEN
+                    served := true;
+                    resource_id := asked; lease_id := granted.lease_id; fence := granted.fence; remaining := granted.remaining;
+                    RETURN NEXT;
+                END IF;
+            END LOOP;
+            EXIT WHEN itself OR called;
+            IF NOT served THEN
+                PERFORM pg_sleep(extract(epoch FROM p_most));
+            END IF;
+            itself := true;
+            RAISE query_canceled; -- frees the lock
+        EXCEPTION WHEN query_canceled THEN
+            called := called OR SQLERRM <> 'query_canceled';
+        END;
+    END LOOP;
+    resource_id := NULL; lease_id := NULL; fence := NULL; remaining := NULL;
+    roused := called; waits_for_standby := current_setting('synchronous_standby_names') <> '';
+    RETURN NEXT;
+END
+$$;
+
+-- lease_rouse ends the sleep of a client's session in lease_await, and tells whether it did. Where it did not, the
+-- session is not asleep, or the caller's role may not cancel it: it is to be notified. Called before the grant is
+-- committed, the waiter wakes while the commit waits for the disk.
+CREATE FUNCTION /*schema.*/lease_rouse(p_client uuid) RETURNS boolean LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    mark integer;
+    pid  integer;
+BEGIN
+    SELECT (c.session_key >> 32)::integer, c.session_pid INTO mark, pid FROM /*schema.*/lease_client AS c WHERE c.client_id = p_client;
+    RETURN coalesce(NOT pg_try_advisory_xact_lock_shared(mark, pid) AND pg_try_advisory_xact_lock_shared(~mark, pid) AND pg_cancel_backend(pid), false);
+EXCEPTION WHEN insufficient_privilege THEN
+    RETURN false;
+END
+$$;
+
 -- lease_release releases a lease by lease_pass and tells the waiter that was served, once that is committed, if it
 -- is another client's than p_client: in one statement what would otherwise be four. outcome is null where the
 -- lease was over already.
@@ -187,6 +278,10 @@ $$;
 -- commit is enough for a hint. Where a standby should confirm the grant the waiter is only told to look: the wait
 -- for the standby may be cut short, and the waiter is then to have the grant confirmed by a renewal.
 --
+-- A waiter whose session sleeps in lease_await is roused instead: before the commit, or behind it where it fell
+-- asleep meanwhile. One that should only look is notified first and then roused, so that the ring is behind its sleep. Who is
+-- not told here, as a barging waiter, may be asleep all the same: session_pid is lease_pass's, for the caller who rings.
+--
 -- A release that serves nobody does not wait for the disk, unless the lease would live for more than a minute: what
 -- a crash takes of it, the TTL brings.
 --
@@ -195,14 +290,17 @@ $$;
 CREATE PROCEDURE /*schema.*/lease_release(
     IN p_resource text, IN p_lease uuid, IN p_successor text, IN p_client uuid,
     INOUT outcome text, INOUT in_time boolean, INOUT client_id uuid, INOUT request_id uuid, INOUT ticket bigint,
-    INOUT lease_id uuid, INOUT fence bigint, INOUT remaining interval, INOUT rung boolean, INOUT waits_for_standby boolean
+    INOUT lease_id uuid, INOUT fence bigint, INOUT remaining interval, INOUT rung boolean, INOUT waits_for_standby boolean,
+    INOUT session_pid integer
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    p record;
+    p      record;
+    direct boolean;
 BEGIN
     p := /*schema.*/lease_pass(p_resource, p_lease, p_successor);
     outcome := p.outcome; in_time := p.in_time; client_id := p.client_id; request_id := p.request_id; ticket := p.ticket;
     lease_id := p.lease_id; fence := p.fence; remaining := p.expires_at - clock_timestamp();
+    session_pid := p.session_pid;
     rung := outcome = 'handed_over' AND client_id <> p_client;
     waits_for_standby := current_setting('synchronous_standby_names') <> '';
     IF outcome = 'handed_over' AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
@@ -212,11 +310,18 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF rung THEN
+        direct := session_pid > 0 AND NOT waits_for_standby;
+        rung := direct AND /*schema.*/lease_rouse(client_id);
         COMMIT;
-        rung := set_config('synchronous_commit', 'off', true) IS NOT NULL
+        rung := rung OR direct AND /*schema.*/lease_rouse(client_id)
+            OR set_config('synchronous_commit', 'off', true) IS NOT NULL
             AND pg_notify('pglease_' || replace(client_id::text, '-', ''),
                 lpad(to_hex(ticket), 16, '0') || CASE WHEN waits_for_standby THEN ''
                     ELSE lpad(to_hex(fence), 16, '0') || left(encode(sha256(uuid_send(lease_id)), 'hex'), 32) END) IS NOT NULL;
+        IF session_pid > 0 AND NOT direct THEN
+            COMMIT;
+            PERFORM /*schema.*/lease_rouse(client_id);
+        END IF;
     END IF;
 END
 $$;

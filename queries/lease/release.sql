@@ -50,7 +50,8 @@ SELECT p.outcome::text AS outcome, p.in_time::boolean AS in_time,
        coalesce(p.expires_at - clock_timestamp(), interval '0')::interval AS next_remaining,
        CASE WHEN p.outcome = 'handed_over' AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
             THEN set_config('synchronous_commit', 'on', true) ELSE '' END::text AS synchronous_commit,
-       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby,
+       coalesce(p.session_pid, 0)::integer AS session_pid
 FROM /*schema.*/lease_pass(sqlc.arg(resource_id)::text, sqlc.arg(lease_id)::uuid, sqlc.arg(successor)::text) AS p
 WHERE p.outcome IS NOT NULL;
 

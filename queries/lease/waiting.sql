@@ -172,7 +172,8 @@ SELECT p.outcome::text AS outcome,
        clock_timestamp()::timestamptz AS database_time,
        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
             THEN set_config('synchronous_commit', 'on', true) ELSE '' END::text AS synchronous_commit,
-       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby,
+       coalesce(p.session_pid, 0)::integer AS session_pid
 FROM /*schema.*/lease_pass(sqlc.arg(resource_id)::text, NULL, '') AS p
 WHERE p.outcome IS NOT NULL;
 
@@ -317,10 +318,38 @@ SELECT e.ended_at::timestamptz AS ended_at FROM ended AS e;
 
 -- name: Beat :exec
 -- Beat says that a waiting client lives, for as long as it says. One row a client.
-INSERT INTO /*schema.*/lease_client AS c (client_id, session_key, alive_until)
-VALUES (sqlc.arg(client_id)::uuid, sqlc.narg(session_key)::bigint, clock_timestamp() + sqlc.arg(life)::interval)
+INSERT INTO /*schema.*/lease_client AS c (client_id, session_key, session_pid, alive_until)
+VALUES (sqlc.arg(client_id)::uuid, sqlc.narg(session_key)::bigint, sqlc.narg(session_pid)::integer, clock_timestamp() + sqlc.arg(life)::interval)
 ON CONFLICT (client_id) DO UPDATE
-SET session_key = sqlc.narg(session_key)::bigint, alive_until = clock_timestamp() + sqlc.arg(life)::interval;
+SET session_key = sqlc.narg(session_key)::bigint, session_pid = sqlc.narg(session_pid)::integer, alive_until = clock_timestamp() + sqlc.arg(life)::interval;
+
+-- name: Rousable :one
+-- Rousable tells whether all who hand leases over may rouse this session out of lease_await: each role that may log in, or is
+-- the current one, and may change the leases may cancel it. The owner of the tables is taken for one who does not, unless it is
+-- the current role. Where a standby is waited for nobody rouses. It always has one row.
+SELECT pg_backend_pid()::integer AS session_pid,
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby,
+       coalesce((SELECT min(r.rolname::text)
+        FROM pg_catalog.pg_roles AS r, pg_catalog.pg_class AS l, pg_catalog.pg_roles AS me
+        WHERE l.oid = sqlc.arg(leases)::text::regclass AND me.rolname = session_user
+          AND NOT r.rolsuper AND (r.rolname = current_user OR r.rolcanlogin AND r.oid <> l.relowner)
+          AND has_table_privilege(r.oid, l.oid, 'UPDATE')
+          AND (me.rolsuper OR NOT pg_has_role(r.oid, me.oid, 'USAGE') AND NOT pg_has_role(r.oid, 'pg_signal_backend', 'USAGE'))), '')::text AS refused;
+
+-- name: Await :many
+-- Await waits in the server, in lease_await, for a grant to one of the client's waiters. The last row is of no grant; zero
+-- rows cannot be.
+SELECT coalesce(a.resource_id, '')::text AS resource_id,
+       coalesce(a.lease_id, '00000000-0000-0000-0000-000000000000')::uuid AS lease_id,
+       coalesce(a.fence, 0)::bigint AS fence,
+       coalesce(a.remaining, interval '0')::interval AS remaining,
+       coalesce(a.roused, false)::boolean AS roused,
+       coalesce(a.waits_for_standby, false)::boolean AS waits_for_standby
+FROM /*schema.*/lease_await(sqlc.arg(session_key)::bigint, sqlc.arg(resources)::text[], sqlc.arg(leases)::uuid[], sqlc.arg(most)::interval) AS a;
+
+-- name: Rouse :one
+-- Rouse ends the sleep of a client's session, and tells whether it did. It always has one row.
+SELECT /*schema.*/lease_rouse(sqlc.arg(client_id)::uuid)::boolean AS roused;
 
 -- name: Farewell :exec
 -- Farewell removes a client that waits for nothing any more, and the rows of clients that died long

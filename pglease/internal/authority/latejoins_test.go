@@ -57,7 +57,7 @@ func (b bench) aliveInLine(resource string) {
 	b.Helper()
 	b.granted(resource, 1)
 	b.fresh(resource, 2) // so that it is known to be held
-	if err := b.Beat(b.Context(), authority.ID{0: 1}, 0, time.Minute); err != nil {
+	if err := b.Beat(b.Context(), authority.ID{0: 1}, authority.Session{}, time.Minute); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -17,6 +17,7 @@ type Handover struct {
 	Remaining time.Duration
 
 	Rung        bool // the waiter has been told, with the commit
+	Sleeps      bool // the client's session may be asleep: see Awaited. What is only rung it would hear late
 	Unconfirmed bool // as Answer's
 }
 
@@ -27,6 +28,8 @@ type Ring struct {
 	Ticket int64
 	Fence  int64
 	Proof  Proof
+
+	Rouse bool // the session too, behind the ring. Nothing of it is sent
 }
 
 // Proof is made of a lease's id.
@@ -41,7 +44,7 @@ func Prove(lease ID) (p Proof) {
 
 // RingOf tells the waiter that is served next.
 func RingOf(next Handover) Ring {
-	r := Ring{Ticket: next.Ticket}
+	r := Ring{Ticket: next.Ticket, Rouse: next.Sleeps}
 	if !next.Token.IsZero() && !next.Unconfirmed {
 		r.Fence, r.Proof = next.Token.Fence(), Prove(next.Token.LeaseID())
 	}
@@ -125,9 +128,8 @@ type Line interface {
 	// Bury ends such a lease, if it still is one, and serves the line.
 	Bury(ctx context.Context, handed Handover) (Handover, error)
 
-	// Beat says that the client lives for another life. The key is that of the advisory lock
-	// that its listening session holds; 0 where it has none.
-	Beat(ctx context.Context, client ID, key int64, life time.Duration) error
+	// Beat says that the client lives for another life, and by which session it can be told and seen to die.
+	Beat(ctx context.Context, client ID, session Session, life time.Duration) error
 
 	// Farewell says that the client waits for nothing any more.
 	Farewell(ctx context.Context, client ID) error
@@ -155,6 +157,13 @@ type Listener interface {
 	// Lock takes an advisory lock that lives as long as the session. Through a transaction
 	// pooler it would stay behind: take it only when rings are heard.
 	Lock(ctx context.Context, key int64) error
+
+	// Rousable makes the session one that others can rouse out of Await, and returns the server's process of it.
+	// The error says why they could not.
+	Rousable(ctx context.Context) (process int32, err error)
+
+	// Await waits in the server for a grant. Rings are not heard meanwhile, but for those that rouse too.
+	Await(ctx context.Context, a Awaited) (Awaiting, error)
 
 	// Ping asks the session whether it lives.
 	Ping(ctx context.Context) error

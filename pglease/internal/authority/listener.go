@@ -8,6 +8,9 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglease/pglease/internal/schema"
+	"github.com/pglease/pglease/pglease/internal/leasedb"
 )
 
 // channel is the client's own: a notification wakes nobody else, whatever its schema. The payload
@@ -17,10 +20,13 @@ func channel(client ID) string { return fmt.Sprintf("pglease_%x", client[:]) }
 
 // Ring implements Line. It runs after the commit that it tells of, in a transaction of its own:
 // notifying commits wait for each other, and those of leases must not. An asynchronous commit is
-// enough for a hint.
+// enough for a hint. A session that is asleep hears it when it is roused behind it.
 func (p *Postgres) Ring(ctx context.Context, client ID, ring Ring) error {
 	return p.onPool(ctx, func(c *pgx.Conn) error {
 		_, err := c.Exec(ctx, p.schema.SQL("SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"), channel(client), formatRing(ring))
+		if err == nil && ring.Rouse {
+			_, err = p.queries.Rouse(ctx, p.schema.On(c), uuid(client))
+		}
 		return err
 	})
 }
@@ -33,7 +39,7 @@ func (p *Postgres) Listen(ctx context.Context, client ID) (Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{conn: conn}
+	l := &listener{conn: conn, schema: p.schema, queries: p.queries}
 	if err := p.ownSession(ctx, conn); err != nil {
 		l.Close(ctx)
 		return nil, err
@@ -85,7 +91,11 @@ func backend(ctx context.Context, c *pgx.Conn) (pid uint32, err error) {
 	return pid, err
 }
 
-type listener struct{ conn *pgx.Conn }
+type listener struct {
+	conn    *pgx.Conn
+	schema  *schema.Schema
+	queries *leasedb.Queries
+}
 
 // Next implements Listener. What is no ring is a stranger's: it is passed over.
 func (l *listener) Next(ctx context.Context) (Ring, error) {

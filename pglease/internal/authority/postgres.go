@@ -340,6 +340,14 @@ func (p *Postgres) Version(ctx context.Context) (version int, err error) {
 
 func uuid(id [16]byte) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
+func uuids(ids []ID) []pgtype.UUID {
+	list := make([]pgtype.UUID, len(ids))
+	for i, id := range ids {
+		list[i] = uuid(id)
+	}
+	return list
+}
+
 func columns(leases []fence.Token) (resources []string, ids []pgtype.UUID, fences []int64) {
 	resources, ids, fences = make([]string, len(leases)), make([]pgtype.UUID, len(leases)), make([]int64, len(leases))
 	for i, t := range leases {

@@ -203,7 +203,7 @@ func TestTheSearchOfALineBeginsAfterTheServed(t *testing.T) {
 	b := newBench(t)
 	token := b.granted("r", 1)
 	client, dead := authority.ID{0: 1}, authority.ID{0: 2}
-	if err := b.Beat(t.Context(), client, 0, time.Minute); err != nil {
+	if err := b.Beat(t.Context(), client, authority.Session{}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	tickets := map[byte]int64{}
@@ -287,7 +287,7 @@ func TestEveryGrantWaitsForAGuard(t *testing.T) {
 		if _, err := b.Join(ctx, joined); err != nil {
 			return err
 		}
-		return b.Beat(ctx, joined.Client, 0, time.Minute)
+		return b.Beat(ctx, joined.Client, authority.Session{}, time.Minute)
 	}
 	expire := func(ctx context.Context, b bench) error {
 		_, err := b.pool.Exec(ctx, "UPDATE pglease.resource_lease SET expires_at = clock_timestamp()")

@@ -16,7 +16,7 @@ import (
 // callRelease is ReleaseUnrung, and tells the waiter that was served too. It always has a row; its outcome is null
 // where ReleaseUnrung has none.
 const callRelease = `-- name: Release :one
-CALL /*schema.*/lease_release($1::text, $2::uuid, $3::text, $4::uuid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)`
+CALL /*schema.*/lease_release($1::text, $2::uuid, $3::text, $4::uuid, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)`
 
 // release ends a lease and serves its line. The procedure ends a transaction, so it cannot be called within the
 // one that pins an isolation level: what is served then is to be told by the caller.
@@ -43,8 +43,9 @@ func (p *Postgres) releaseAndRing(ctx context.Context, c *pgx.Conn, r ReleaseReq
 	var inTime, rung pgtype.Bool
 	var ticket, number pgtype.Int8
 	var remaining *time.Duration
+	var process pgtype.Int4
 	err := c.QueryRow(ctx, p.schema.SQL(callRelease), r.Lease.Resource(), uuid(r.Lease.LeaseID()), r.Successor, uuid(r.Client)).Scan(
-		&outcome, &inTime, &row.ClientID, &row.RequestID, &ticket, &row.NextLeaseID, &number, &remaining, &rung, &row.WaitsForStandby)
+		&outcome, &inTime, &row.ClientID, &row.RequestID, &ticket, &row.NextLeaseID, &number, &remaining, &rung, &row.WaitsForStandby, &process)
 	switch {
 	case err != nil && rung.Bool: // the row comes after the commit, so only the ring was lost: the caller may ring
 		rung.Bool = false
@@ -54,6 +55,7 @@ func (p *Postgres) releaseAndRing(ctx context.Context, c *pgx.Conn, r ReleaseReq
 		return End{}, Handover{}, nil
 	}
 	row.Outcome, row.InTime, row.Ticket, row.NextFence = outcome.String, inTime.Bool, ticket.Int64, number.Int64
+	row.SessionPid = process.Int32
 	if remaining != nil {
 		row.NextRemaining = *remaining
 	}
@@ -85,6 +87,6 @@ func releaseOf(r ReleaseRequest, row leasedb.ReleaseUnrungRow) (End, Handover) {
 		end.Ended = EndExpired
 	}
 	next := handover(r.Lease.Resource(), row.Outcome, row.ClientID, row.RequestID, row.Ticket, row.NextLeaseID, row.NextFence, row.NextRemaining)
-	next.Unconfirmed = row.WaitsForStandby
+	next.Unconfirmed, next.Sleeps = row.WaitsForStandby, row.SessionPid > 0
 	return end, next
 }

@@ -18,7 +18,7 @@ func (b bench) waits(resource string, request byte, client authority.ID) (lease 
 	if err != nil || answer.Outcome != authority.Joined {
 		b.Fatal(answer, err)
 	}
-	if err := b.Beat(b.Context(), client, 0, time.Minute); err != nil {
+	if err := b.Beat(b.Context(), client, authority.Session{}, time.Minute); err != nil {
 		b.Fatal(err)
 	}
 	return lease

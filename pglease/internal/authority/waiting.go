@@ -130,7 +130,7 @@ func (p *Postgres) Promote(ctx context.Context, resource string) (next Handover,
 			return nil
 		}
 		next = handover(resource, row.Outcome, row.ClientID, row.RequestID, row.Ticket, row.NextLeaseID, row.NextFence, row.NextRemaining)
-		next.Unconfirmed = row.WaitsForStandby
+		next.Unconfirmed, next.Sleeps = row.WaitsForStandby, row.SessionPid > 0
 		return err
 	})
 	return next, err
@@ -244,14 +244,15 @@ func (p *Postgres) Bury(ctx context.Context, handed Handover) (Handover, error) 
 }
 
 // Beat implements Line.
-func (p *Postgres) Beat(ctx context.Context, client ID, key int64, life time.Duration) error {
-	var session *int64
-	if key != 0 {
-		session = &key
+func (p *Postgres) Beat(ctx context.Context, client ID, session Session, life time.Duration) error {
+	params := leasedb.BeatParams{ClientID: uuid(client), Life: life}
+	if session.Key != 0 {
+		params.SessionKey = &session.Key
 	}
-	return p.onPool(ctx, func(c *pgx.Conn) error {
-		return p.queries.Beat(ctx, p.on(c), leasedb.BeatParams{ClientID: uuid(client), SessionKey: session, Life: life})
-	})
+	if session.Process != 0 {
+		params.SessionPid = &session.Process
+	}
+	return p.onPool(ctx, func(c *pgx.Conn) error { return p.queries.Beat(ctx, p.on(c), params) })
 }
 
 // Farewell implements Line.

@@ -121,7 +121,8 @@ SELECT p.outcome::text AS outcome, p.in_time::boolean AS in_time,
        coalesce(p.expires_at - clock_timestamp(), interval '0')::interval AS next_remaining,
        CASE WHEN p.outcome = 'handed_over' AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
             THEN set_config('synchronous_commit', 'on', true) ELSE '' END::text AS synchronous_commit,
-       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby,
+       coalesce(p.session_pid, 0)::integer AS session_pid
 FROM /*schema.*/lease_pass($2::text, $1::uuid, $3::text) AS p
 WHERE p.outcome IS NOT NULL
 `
@@ -143,6 +144,7 @@ type ReleaseUnrungRow struct {
 	NextRemaining     time.Duration
 	SynchronousCommit string
 	WaitsForStandby   bool
+	SessionPid        int32
 }
 
 // ReleaseUnrung ends the tenure of exactly this lease and records it. Where somebody waits it hands the
@@ -170,6 +172,7 @@ func (q *Queries) ReleaseUnrung(ctx context.Context, db DBTX, arg ReleaseUnrungP
 		&i.NextRemaining,
 		&i.SynchronousCommit,
 		&i.WaitsForStandby,
+		&i.SessionPid,
 	)
 	return i, err
 }

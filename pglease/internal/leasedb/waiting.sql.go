@@ -12,22 +12,88 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const await = `-- name: Await :many
+SELECT coalesce(a.resource_id, '')::text AS resource_id,
+       coalesce(a.lease_id, '00000000-0000-0000-0000-000000000000')::uuid AS lease_id,
+       coalesce(a.fence, 0)::bigint AS fence,
+       coalesce(a.remaining, interval '0')::interval AS remaining,
+       coalesce(a.roused, false)::boolean AS roused,
+       coalesce(a.waits_for_standby, false)::boolean AS waits_for_standby
+FROM /*schema.*/lease_await($1::bigint, $2::text[], $3::uuid[], $4::interval) AS a
+`
+
+type AwaitParams struct {
+	SessionKey int64
+	Resources  []string
+	Leases     []pgtype.UUID
+	Most       time.Duration
+}
+
+type AwaitRow struct {
+	ResourceID      string
+	LeaseID         pgtype.UUID
+	Fence           int64
+	Remaining       time.Duration
+	Roused          bool
+	WaitsForStandby bool
+}
+
+// Await waits in the server, in lease_await, for a grant to one of the client's waiters. The last row is of no grant; zero
+// rows cannot be.
+func (q *Queries) Await(ctx context.Context, db DBTX, arg AwaitParams) ([]AwaitRow, error) {
+	rows, err := db.Query(ctx, await,
+		arg.SessionKey,
+		arg.Resources,
+		arg.Leases,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AwaitRow
+	for rows.Next() {
+		var i AwaitRow
+		if err := rows.Scan(
+			&i.ResourceID,
+			&i.LeaseID,
+			&i.Fence,
+			&i.Remaining,
+			&i.Roused,
+			&i.WaitsForStandby,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const beat = `-- name: Beat :exec
-INSERT INTO /*schema.*/lease_client AS c (client_id, session_key, alive_until)
-VALUES ($1::uuid, $2::bigint, clock_timestamp() + $3::interval)
+INSERT INTO /*schema.*/lease_client AS c (client_id, session_key, session_pid, alive_until)
+VALUES ($1::uuid, $2::bigint, $3::integer, clock_timestamp() + $4::interval)
 ON CONFLICT (client_id) DO UPDATE
-SET session_key = $2::bigint, alive_until = clock_timestamp() + $3::interval
+SET session_key = $2::bigint, session_pid = $3::integer, alive_until = clock_timestamp() + $4::interval
 `
 
 type BeatParams struct {
 	ClientID   pgtype.UUID
 	SessionKey *int64
+	SessionPid *int32
 	Life       time.Duration
 }
 
 // Beat says that a waiting client lives, for as long as it says. One row a client.
 func (q *Queries) Beat(ctx context.Context, db DBTX, arg BeatParams) error {
-	_, err := db.Exec(ctx, beat, arg.ClientID, arg.SessionKey, arg.Life)
+	_, err := db.Exec(ctx, beat,
+		arg.ClientID,
+		arg.SessionKey,
+		arg.SessionPid,
+		arg.Life,
+	)
 	return err
 }
 
@@ -528,7 +594,8 @@ SELECT p.outcome::text AS outcome,
        clock_timestamp()::timestamptz AS database_time,
        CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
             THEN set_config('synchronous_commit', 'on', true) ELSE '' END::text AS synchronous_commit,
-       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby,
+       coalesce(p.session_pid, 0)::integer AS session_pid
 FROM /*schema.*/lease_pass($1::text, NULL, '') AS p
 WHERE p.outcome IS NOT NULL
 `
@@ -544,6 +611,7 @@ type PromoteRow struct {
 	DatabaseTime      time.Time
 	SynchronousCommit string
 	WaitsForStandby   bool
+	SessionPid        int32
 }
 
 // Promote serves the line of a resource that is free, or whose lease has expired: it records the
@@ -565,6 +633,7 @@ func (q *Queries) Promote(ctx context.Context, db DBTX, resourceID string) (Prom
 		&i.DatabaseTime,
 		&i.SynchronousCommit,
 		&i.WaitsForStandby,
+		&i.SessionPid,
 	)
 	return i, err
 }
@@ -604,6 +673,45 @@ func (q *Queries) PruneLine(ctx context.Context, db DBTX, resourceID string) (in
 	var dropped int32
 	err := row.Scan(&dropped)
 	return dropped, err
+}
+
+const rousable = `-- name: Rousable :one
+SELECT pg_backend_pid()::integer AS session_pid,
+       (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby,
+       coalesce((SELECT min(r.rolname::text)
+        FROM pg_catalog.pg_roles AS r, pg_catalog.pg_class AS l, pg_catalog.pg_roles AS me
+        WHERE l.oid = $1::text::regclass AND me.rolname = session_user
+          AND NOT r.rolsuper AND (r.rolname = current_user OR r.rolcanlogin AND r.oid <> l.relowner)
+          AND has_table_privilege(r.oid, l.oid, 'UPDATE')
+          AND (me.rolsuper OR NOT pg_has_role(r.oid, me.oid, 'USAGE') AND NOT pg_has_role(r.oid, 'pg_signal_backend', 'USAGE'))), '')::text AS refused
+`
+
+type RousableRow struct {
+	SessionPid      int32
+	WaitsForStandby bool
+	Refused         string
+}
+
+// Rousable tells whether all who hand leases over may rouse this session out of lease_await: each role that may log in, or is
+// the current one, and may change the leases may cancel it. The owner of the tables is taken for one who does not, unless it is
+// the current role. Where a standby is waited for nobody rouses. It always has one row.
+func (q *Queries) Rousable(ctx context.Context, db DBTX, leases string) (RousableRow, error) {
+	row := db.QueryRow(ctx, rousable, leases)
+	var i RousableRow
+	err := row.Scan(&i.SessionPid, &i.WaitsForStandby, &i.Refused)
+	return i, err
+}
+
+const rouse = `-- name: Rouse :one
+SELECT /*schema.*/lease_rouse($1::uuid)::boolean AS roused
+`
+
+// Rouse ends the sleep of a client's session, and tells whether it did. It always has one row.
+func (q *Queries) Rouse(ctx context.Context, db DBTX, clientID pgtype.UUID) (bool, error) {
+	row := db.QueryRow(ctx, rouse, clientID)
+	var roused bool
+	err := row.Scan(&roused)
+	return roused, err
 }
 
 const watch = `-- name: Watch :many
