@@ -114,7 +114,7 @@ func (e *ears) await(ctx context.Context, session authority.Listener, a authorit
 
 // judge sees whether the session is roused when it should be.
 func (e *ears) judge(a authority.Awaited, answer authority.Awaiting) {
-	late := len(answer.Grants) == 0 && slices.ContainsFunc(answer.Rings, func(r authority.Ring) bool { return e.line.expected(a, r) })
+	late := answer.Slept && slices.ContainsFunc(answer.Rings, func(r authority.Ring) bool { return e.line.expected(a, r) })
 	e.mu.Lock()
 	switch {
 	case answer.Roused:

@@ -185,8 +185,8 @@ $$;
 -- lease_await waits in the server until the client may have been served, for p_most at longest, and returns the
 -- grants to it that are current: of the resources p_resources, with one of the ids p_leases. The client may list ids
 -- that it has not asked with yet. remaining is what the lease had left as the call began: it may have been granted
--- before or after that. A grant may come twice. The last row is of none: roused tells that somebody ended the wait;
--- waits_for_standby is as in lease_release.
+-- before or after that. A grant may come twice. The last row is of none: roused tells that somebody ended the wait,
+-- slept that it came to its end by itself; waits_for_standby is as in lease_release.
 --
 -- A notification wakes every session that listens in the database, before Postgres 19, and each costs the processors
 -- as much as the one that it is for. Where a line moves fast that is half of what a hand-over costs. Who waits here is
@@ -203,7 +203,7 @@ $$;
 -- The session is to be at READ COMMITTED, with no limit to the time of its statements and locks. While it sleeps it keeps
 -- a snapshot, so p_most is to be short. Each resource is looked up by itself, by a plan that is kept.
 CREATE FUNCTION /*schema.*/lease_await(p_key bigint, p_resources text[], p_leases uuid[], p_most interval)
-RETURNS TABLE (resource_id text, lease_id uuid, fence bigint, remaining interval, roused boolean, waits_for_standby boolean)
+RETURNS TABLE (resource_id text, lease_id uuid, fence bigint, remaining interval, roused boolean, slept boolean, waits_for_standby boolean)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -212,12 +212,12 @@ DECLARE
     mark    integer := (p_key >> 32)::integer;
     began   timestamptz := clock_timestamp();
     tried   boolean := false; -- to sleep
-    itself  boolean := false; -- the sleep ended
+    over    boolean := false; -- the try is, and nobody ended it
     served  boolean := false;
-    called  boolean := false; -- out of the sleep
     asked   text;
     granted record;
 BEGIN
+    roused := false; slept := false;
     LOOP
         BEGIN
             IF tried THEN
@@ -236,18 +236,19 @@ BEGIN
                     RETURN NEXT;
                 END IF;
             END LOOP;
-            EXIT WHEN itself OR called;
+            EXIT WHEN over OR roused;
             IF NOT served THEN
                 PERFORM pg_sleep(extract(epoch FROM p_most));
+                slept := true;
             END IF;
-            itself := true;
+            over := true;
             RAISE query_canceled; -- frees the lock
         EXCEPTION WHEN query_canceled THEN
-            called := called OR SQLERRM <> 'query_canceled';
+            roused := roused OR SQLERRM <> 'query_canceled';
         END;
     END LOOP;
     resource_id := NULL; lease_id := NULL; fence := NULL; remaining := NULL;
-    roused := called; waits_for_standby := current_setting('synchronous_standby_names') <> '';
+    waits_for_standby := current_setting('synchronous_standby_names') <> '';
     RETURN NEXT;
 END
 $$;

@@ -344,6 +344,7 @@ SELECT coalesce(a.resource_id, '')::text AS resource_id,
        coalesce(a.fence, 0)::bigint AS fence,
        coalesce(a.remaining, interval '0')::interval AS remaining,
        coalesce(a.roused, false)::boolean AS roused,
+       coalesce(a.slept, false)::boolean AS slept,
        coalesce(a.waits_for_standby, false)::boolean AS waits_for_standby
 FROM /*schema.*/lease_await(sqlc.arg(session_key)::bigint, sqlc.arg(resources)::text[], sqlc.arg(leases)::uuid[], sqlc.arg(most)::interval) AS a;
 

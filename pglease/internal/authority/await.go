@@ -31,6 +31,7 @@ type Awaiting struct {
 	Grants []Awarded
 	Rings  []Ring // notifications that were sent meanwhile
 	Roused bool   // the wait was ended: by a grant, perhaps of what was not listed, or by a stranger
+	Slept  bool   // it came to its end by itself
 
 	Unconfirmed bool // as Answer's, of all grants
 }
@@ -87,7 +88,7 @@ func (l *listener) Await(ctx context.Context, a Awaited) (answer Awaiting, err e
 			answer.Grants = append(answer.Grants, Awarded{Token: token(row.ResourceID, row.Fence, row.LeaseID), Remaining: row.Remaining})
 			continue
 		}
-		answer.Roused, answer.Unconfirmed = row.Roused, row.WaitsForStandby
+		answer.Roused, answer.Slept, answer.Unconfirmed = row.Roused, row.Slept, row.WaitsForStandby
 	}
 	answer.Rings = l.behind()
 	return answer, nil

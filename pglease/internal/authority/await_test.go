@@ -152,7 +152,7 @@ func TestWhatIsThereAlreadyIsNotSleptOn(t *testing.T) {
 		t.Fatal(next, err)
 	}
 	answer, err := s.Await(t.Context(), authority.Awaited{Key: s.key, Resources: []string{"r"}, Leases: []authority.ID{lease}, Most: longer})
-	if err != nil || answer.Roused || len(answer.Grants) == 0 || answer.Grants[0].Token != next.Token || answer.Grants[0].Remaining > ttl {
+	if err != nil || answer.Roused || answer.Slept || len(answer.Grants) == 0 || answer.Grants[0].Token != next.Token || answer.Grants[0].Remaining > ttl {
 		t.Errorf("%+v, %v", answer, err)
 	}
 	if len(answer.Rings) != 1 || answer.Rings[0].Fence != next.Token.Fence() {
@@ -213,7 +213,7 @@ func rivals(s sleeper, often int, rival func(int) error) {
 			wg.Wait()
 			return
 		}
-		if !answer.Roused && len(answer.Grants) == 0 { // once, when all have been served
+		if answer.Slept { // once, when all have been served
 			slept++
 		}
 		for _, g := range answer.Grants {
@@ -392,7 +392,7 @@ func TestARoleThatMayNotCancelNotifies(t *testing.T) {
 	if err != nil || !next.Rung {
 		t.Fatal(next, err)
 	}
-	if got := <-woken; got.err != nil || got.Roused || len(got.Grants) == 0 || len(got.Rings) != 1 || got.Rings[0].Fence != next.Token.Fence() {
+	if got := <-woken; got.err != nil || got.Roused || !got.Slept || len(got.Grants) == 0 || len(got.Rings) != 1 || got.Rings[0].Fence != next.Token.Fence() {
 		t.Errorf("%+v", got)
 	}
 	if process, err := s.Rousable(t.Context()); err == nil {
@@ -489,5 +489,92 @@ func TestADeadSleeperIsPassedOver(t *testing.T) {
 	}
 	if got := <-woken; got.err != nil || !got.Roused || len(got.Grants) == 0 || authority.ID(got.Grants[0].Token.LeaseID()) != next {
 		t.Errorf("%+v", got)
+	}
+}
+
+// waitsForLock returns when the process waits for an advisory lock.
+func (b bench) waitsForLock(process int32) {
+	b.Helper()
+	for waits := false; !waits; {
+		b.query("SELECT count(*) > 0 FROM pg_locks WHERE pid = $1 AND locktype = 'advisory' AND NOT granted", []any{process}, &waits)
+	}
+}
+
+// begin returns a transaction of its own.
+func (b bench) begin() pgx.Tx {
+	b.Helper()
+	tx, err := b.pool.Begin(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.Context())) })
+	return tx
+}
+
+func in(t *testing.T, tx pgx.Tx, sql string, args ...any) (yes bool) {
+	t.Helper()
+	if err := tx.QueryRow(t.Context(), sql, args...).Scan(&yes); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return yes
+}
+
+// TestItLooksWhenItCanBeRoused: a grant whose giver found the session awake is found before it sleeps.
+func TestItLooksWhenItCanBeRoused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := b.sleeper(1)
+	held := b.granted("r", 2)
+	lease := s.joins("r", 3, false)
+	tx := b.begin() // of one who looks whether the session sleeps
+	if !in(t, tx, "SELECT pg_try_advisory_xact_lock_shared(($1 >> 32)::integer, $2)", s.key, s.process) {
+		t.Fatal("it sleeps")
+	}
+	woken := make(chan awaiting, 1)
+	go func() {
+		answer, err := s.Await(t.Context(), authority.Awaited{Key: s.key, Resources: []string{"r"}, Leases: []authority.ID{lease}, Most: longer})
+		woken <- awaiting{answer, err}
+	}()
+	b.waitsForLock(s.process)
+	s.beat(0) // nobody else will rouse it
+	if _, next, err := b.Release(t.Context(), authority.ReleaseRequest{Lease: held, Client: authority.ID{0: 9}}); err != nil || !next.Rung {
+		t.Fatal(next, err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-woken; got.err != nil || got.Slept || got.Roused || len(got.Grants) == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestOneThatIsRousedEarlyWaitsForTheCommit: and for nothing less, however often it is cancelled.
+func TestOneThatIsRousedEarlyWaitsForTheCommit(t *testing.T) {
+	t.Parallel()
+	for name, cancelled := range map[string]int{"once": 0, "and again": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			s := b.sleeper(1)
+			held := b.granted("r", 2)
+			lease := s.joins("r", 3, false)
+			woken := s.falls("r", longer, lease)
+			tx := b.begin()
+			if !in(t, tx, "SELECT outcome = 'handed_over' AND session_pid = $2 FROM pglease.lease_pass('r', $1::uuid, '')", held.LeaseID().String(), s.process) ||
+				!in(t, tx, "SELECT pglease.lease_rouse($1::uuid)", [16]byte(s.client)) {
+				t.Fatal("it was not roused")
+			}
+			b.waitsForLock(s.process)
+			for range cancelled {
+				b.exec("SELECT pg_cancel_backend($1)", s.process)
+				b.waitsForLock(s.process)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-woken; got.err != nil || !got.Roused || got.Slept || len(got.Grants) == 0 {
+				t.Errorf("%+v", got)
+			}
+		})
 	}
 }

@@ -18,6 +18,7 @@ SELECT coalesce(a.resource_id, '')::text AS resource_id,
        coalesce(a.fence, 0)::bigint AS fence,
        coalesce(a.remaining, interval '0')::interval AS remaining,
        coalesce(a.roused, false)::boolean AS roused,
+       coalesce(a.slept, false)::boolean AS slept,
        coalesce(a.waits_for_standby, false)::boolean AS waits_for_standby
 FROM /*schema.*/lease_await($1::bigint, $2::text[], $3::uuid[], $4::interval) AS a
 `
@@ -35,6 +36,7 @@ type AwaitRow struct {
 	Fence           int64
 	Remaining       time.Duration
 	Roused          bool
+	Slept           bool
 	WaitsForStandby bool
 }
 
@@ -60,6 +62,7 @@ func (q *Queries) Await(ctx context.Context, db DBTX, arg AwaitParams) ([]AwaitR
 			&i.Fence,
 			&i.Remaining,
 			&i.Roused,
+			&i.Slept,
 			&i.WaitsForStandby,
 		); err != nil {
 			return nil, err
