@@ -331,7 +331,7 @@ SELECT pg_backend_pid()::integer AS session_pid,
        (current_setting('synchronous_standby_names') <> '')::boolean AS waits_for_standby,
        coalesce((SELECT min(r.rolname::text)
         FROM pg_catalog.pg_roles AS r, pg_catalog.pg_class AS l, pg_catalog.pg_roles AS me
-        WHERE l.oid = sqlc.arg(leases)::text::regclass AND me.rolname = session_user
+        WHERE l.oid = sqlc.arg(lease_table)::text::regclass AND me.rolname = session_user
           AND NOT r.rolsuper AND (r.rolname = current_user OR r.rolcanlogin AND r.oid <> l.relowner)
           AND has_table_privilege(r.oid, l.oid, 'UPDATE')
           AND (me.rolsuper OR NOT pg_has_role(r.oid, me.oid, 'USAGE') AND NOT pg_has_role(r.oid, 'pg_signal_backend', 'USAGE'))), '')::text AS refused;

@@ -453,10 +453,14 @@ func TestADeadSleeperIsPassedOver(t *testing.T) {
 	config := plain.Config()
 	var mu sync.Mutex
 	var last net.Conn
+	var killed bool
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		mu.Lock()
 		defer mu.Unlock()
+		if killed { // a dead process does not ask the server to cancel what it left
+			return nil, net.ErrClosed
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		last = conn
 		return conn, err
 	}
@@ -476,10 +480,17 @@ func TestADeadSleeperIsPassedOver(t *testing.T) {
 	held := b.granted("r", 2)
 	lease := dead.joins("r", 3, false)
 	next := live.joins("r", 4, false)
-	gone, woken := dead.falls("r", time.Hour, lease), live.falls("r", longer, next)
+	gone, woken := dead.falls("r", longer, lease), live.falls("r", longer, next)
+	mu.Lock()
+	killed = true
+	mu.Unlock()
 	_ = socket.Close()
+	began := time.Now()
 	for sessions := -1; sessions != 0; {
 		b.query("SELECT count(*) FROM pg_stat_activity WHERE pid = $1", []any{dead.process}, &sessions)
+	}
+	if took := time.Since(began); took > longer/2 {
+		t.Errorf("the server noticed after %v", took)
 	}
 	if got := <-gone; got.err == nil {
 		t.Fatalf("%+v", got)
@@ -527,7 +538,7 @@ func TestItLooksWhenItCanBeRoused(t *testing.T) {
 	held := b.granted("r", 2)
 	lease := s.joins("r", 3, false)
 	tx := b.begin() // of one who looks whether the session sleeps
-	if !in(t, tx, "SELECT pg_try_advisory_xact_lock_shared(($1 >> 32)::integer, $2)", s.key, s.process) {
+	if !in(t, tx, "SELECT pg_try_advisory_xact_lock_shared(($1::bigint >> 32)::integer, $2)", s.key, s.process) {
 		t.Fatal("it sleeps")
 	}
 	woken := make(chan awaiting, 1)

@@ -698,8 +698,8 @@ type RousableRow struct {
 // Rousable tells whether all who hand leases over may rouse this session out of lease_await: each role that may log in, or is
 // the current one, and may change the leases may cancel it. The owner of the tables is taken for one who does not, unless it is
 // the current role. Where a standby is waited for nobody rouses. It always has one row.
-func (q *Queries) Rousable(ctx context.Context, db DBTX, leases string) (RousableRow, error) {
-	row := db.QueryRow(ctx, rousable, leases)
+func (q *Queries) Rousable(ctx context.Context, db DBTX, leaseTable string) (RousableRow, error) {
+	row := db.QueryRow(ctx, rousable, leaseTable)
 	var i RousableRow
 	err := row.Scan(&i.SessionPid, &i.WaitsForStandby, &i.Refused)
 	return i, err
