@@ -91,6 +91,9 @@ func (l *listener) Await(ctx context.Context, a Awaited) (answer Awaiting, err e
 		answer.Roused, answer.Slept, answer.Unconfirmed = row.Roused, row.Slept, row.WaitsForStandby
 	}
 	answer.Rings = l.behind()
+	for _, ring := range answer.Rings { // one that asks to look: the session learns of a standby only between its statements
+		answer.Unconfirmed = answer.Unconfirmed || ring.Fence == 0
+	}
 	return answer, nil
 }
 
