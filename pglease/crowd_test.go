@@ -35,6 +35,11 @@ func tickets(t rapid.TB, pool *pgxpool.Pool, resource string) []int64 {
 // statements for each as when there are few.
 func TestAThousandWaitersInTwentyProcesses_W2(t *testing.T) {
 	t.Parallel()
+	bothWays(t, aThousandWaiters)
+}
+
+func aThousandWaiters(t *testing.T, direct bool) {
+	t.Helper()
 	url := pgleasetest.URL(t)
 	pool, err := pgxpool.New(t.Context(), url)
 	if err != nil {
@@ -48,7 +53,7 @@ func TestAThousandWaitersInTwentyProcesses_W2(t *testing.T) {
 		held := acquire(t, holder, resource)
 		var workers []*worker
 		for range processes {
-			workers = append(workers, startWorker(t, workerOrder{URL: url, Resource: resource, Waiters: waiters / processes}))
+			workers = append(workers, startWorker(t, workerOrder{URL: url, Resource: resource, Waiters: waiters / processes, DirectWake: direct}))
 		}
 		inLine(t, pool, resource, waiters)
 		release(t, held)
@@ -66,12 +71,12 @@ func TestAThousandWaitersInTwentyProcesses_W2(t *testing.T) {
 		return float64(sent) / float64(waiters)
 	}
 	crowd := 1000
-	if testing.Short() {
+	if testing.Short() || direct {
 		crowd = 300
 	}
 	few, many := each(100), each(crowd)
 	// Each process also sends a few statements of its own: to begin, to listen, to end.
-	t.Logf("%.1f statements a hand-over with 100 waiters, %.1f with 1,000", few, many)
+	t.Logf("%.1f statements a hand-over with 100 waiters, %.1f with %d", few, many, crowd)
 	if many > 1.5*few || many > 10 {
 		t.Errorf("%.1f statements a hand-over with 100 waiters, %.1f with 1,000", few, many)
 	}
@@ -130,10 +135,15 @@ func TestKilledWaitersHoldNobodyUp_W4(t *testing.T) {
 // history.
 func TestTheLineIsServedInOrder(t *testing.T) {
 	t.Parallel()
+	bothWays(t, theLineIsServedInOrder)
+}
+
+func theLineIsServedInOrder(t *testing.T, direct bool) {
+	t.Helper()
 	pool := pgleasetest.Pool(t)
 	clients := make([]*pglease.Client, 4)
 	for i := range clients {
-		clients[i] = newClient(t, pool, pglease.Config{TTL: time.Hour})
+		clients[i] = newClient(t, pool, pglease.Config{TTL: time.Hour, DirectWake: direct})
 	}
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {

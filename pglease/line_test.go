@@ -146,22 +146,24 @@ func TestOneWaiterIsWoken_W2(t *testing.T) {
 // release falls anywhere between the other's "it is held" and "I am in line".
 func TestNoWakeUpIsLost_W3(t *testing.T) {
 	t.Parallel()
-	pool := pgleasetest.Pool(t)
-	var wg sync.WaitGroup
-	for range 2 {
-		client := newClient(t, pool, pglease.Config{TTL: time.Hour, PollEvery: time.Hour / 2})
-		wg.Go(func() {
-			for range 300 {
-				lease, err := client.Acquire(t.Context(), "r")
-				if err != nil {
-					t.Errorf("Acquire: %v", err)
-					return
+	bothWays(t, func(t *testing.T, direct bool) {
+		pool := pgleasetest.Pool(t)
+		var wg sync.WaitGroup
+		for range 2 {
+			client := newClient(t, pool, pglease.Config{TTL: time.Hour, PollEvery: time.Hour / 2, DirectWake: direct})
+			wg.Go(func() {
+				for range 300 {
+					lease, err := client.Acquire(t.Context(), "r")
+					if err != nil {
+						t.Errorf("Acquire: %v", err)
+						return
+					}
+					release(t, lease)
 				}
-				release(t, lease)
-			}
-		})
-	}
-	wg.Wait()
+			})
+		}
+		wg.Wait()
+	})
 }
 
 // TestTheReleaseComesBetween_W3 puts the release exactly there.

@@ -27,6 +27,8 @@ type workerOrder struct {
 	Resource string
 	Waiters  int
 	TTL      time.Duration // of the holder's lease, a second where it is zero
+
+	DirectWake bool
 }
 
 // workerReport is what it says at the end.
@@ -89,7 +91,7 @@ func work(ctx context.Context, order workerOrder) (report workerReport) {
 		return workerReport{Err: err.Error()}
 	}
 	defer pool.Close()
-	client, err := pglease.New(ctx, pool, pglease.Config{})
+	client, err := pglease.New(ctx, pool, pglease.Config{DirectWake: order.DirectWake})
 	if err != nil {
 		return workerReport{Err: err.Error()}
 	}
