@@ -90,7 +90,7 @@ func (l *listener) Await(ctx context.Context, a Awaited) (answer Awaiting, err e
 		}
 		answer.Roused, answer.Slept, answer.Unconfirmed = row.Roused, row.Slept, row.WaitsForStandby
 	}
-	answer.Rings = l.behind()
+	answer.Rings = l.behind(ctx)
 	for _, ring := range answer.Rings { // one that asks to look: the session learns of a standby only between its statements
 		answer.Unconfirmed = answer.Unconfirmed || ring.Fence == 0
 	}
@@ -98,8 +98,8 @@ func (l *listener) Await(ctx context.Context, a Awaited) (answer Awaiting, err e
 }
 
 // behind returns the rings that came with an answer.
-func (l *listener) behind() (rings []Ring) {
-	ended, cancel := context.WithCancel(context.Background())
+func (l *listener) behind(ctx context.Context) (rings []Ring) {
+	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	for {
 		ring, err := l.Next(ended)
