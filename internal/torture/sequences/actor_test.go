@@ -26,6 +26,7 @@ type role struct {
 	Reports    string // URL of the database of the reports
 	TTL        time.Duration
 	RenewEvery time.Duration
+	DirectWake bool
 }
 
 // A command is one step that a worker process takes. It takes them in the order in which they stand in
@@ -146,7 +147,7 @@ func newActor(ctx context.Context, r role) (*actor, error) {
 		return nil, err
 	}
 	a.client, err = pglease.New(ctx, a.leases, pglease.Config{
-		Owner: r.Name, TTL: r.TTL, RenewEvery: r.RenewEvery, MaxWaiters: 10_000,
+		Owner: r.Name, TTL: r.TTL, RenewEvery: r.RenewEvery, MaxWaiters: 10_000, DirectWake: r.DirectWake,
 	})
 	return a, err
 }

@@ -23,8 +23,18 @@ import (
 //	   and so on to the last
 func TestSequence11_ThousandsOfWaiters(t *testing.T) {
 	t.Parallel()
+	for name, direct := range map[string]bool{"notified": false, "woken directly": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			thousandsOfWaiters(t, direct)
+		})
+	}
+}
+
+func thousandsOfWaiters(t *testing.T, direct bool) {
+	t.Helper()
 	few, many := 80, 2000
-	if testing.Short() {
+	if testing.Short() || direct {
 		many = 320
 	}
 	s := newStage(t)
@@ -32,7 +42,7 @@ func TestSequence11_ThousandsOfWaiters(t *testing.T) {
 	holder := newClient(t, s.leases, pglease.Config{TTL: time.Hour})
 	workers := make([]*process, 8)
 	for i := range workers {
-		workers[i] = s.start(t, role{Name: fmt.Sprint("W", i+1), TTL: 10 * time.Minute})
+		workers[i] = s.start(t, role{Name: fmt.Sprint("W", i+1), TTL: 10 * time.Minute, DirectWake: direct})
 	}
 	seldom := s.crowd(t, holder, workers, few)
 	often := s.crowd(t, holder, workers, many)
