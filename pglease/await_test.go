@@ -173,16 +173,14 @@ func TestNoDirectWakeUpIsLost(t *testing.T) {
 	}
 }
 
-// TestTooMuchToWaitForIsNotified: many resources, or many waiters; and one that barges, whose ring has nothing to look up.
+// TestTooMuchToWaitForIsNotified: many resources, or many waiters.
 func TestTooMuchToWaitForIsNotified(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		resources, waiters, left int
-		options                  []pglease.AcquireOption
 	}{
 		"resources": {resources: 12, waiters: 12, left: 9},
 		"waiters":   {resources: 1, waiters: 262, left: 257},
-		"barging":   {resources: 1, waiters: 4, left: 1, options: []pglease.AcquireOption{pglease.WithMode(pglease.Barging)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -196,7 +194,7 @@ func TestTooMuchToWaitForIsNotified(t *testing.T) {
 			}
 			for i := range c.waiters {
 				go func() {
-					lease, err := waiter.Acquire(ctx, fmt.Sprint("r", i%c.resources), c.options...)
+					lease, err := waiter.Acquire(ctx, fmt.Sprint("r", i%c.resources))
 					results <- served{lease, err}
 				}()
 			}
@@ -270,6 +268,26 @@ func TestABargingWaiterOfASleeperIsRung(t *testing.T) {
 		t.Errorf("it was served after %v, when it looked by itself", took)
 	}
 	handOver(t, held, waiting)
+}
+
+// TestWithABargingWaiterItsSessionIsNotified: its ring has nothing that could be looked up, so nothing may sleep on it.
+func TestWithABargingWaiterItsSessionIsNotified(t *testing.T) {
+	t.Parallel()
+	waiter, faults, pool := faulty(t, pglease.Config{TTL: time.Hour, PollEvery: time.Hour / 2, DirectWake: true})
+	awaits := countAwaits(faults)
+	holder := newClient(t, pool, pglease.Config{TTL: time.Hour})
+	other := acquire(t, holder, "other")
+	barging := waitFor(t.Context(), waiter, "other", pglease.WithMode(pglease.Barging))
+	inLine(t, pool, "other", 1)
+	for range 3 {
+		held, waiting := acquire(t, holder, "r"), waitFor(t.Context(), waiter, "r")
+		inLine(t, pool, "r", 1)
+		handOver(t, held, waiting)
+	}
+	if n := awaits.Load(); n > 0 {
+		t.Errorf("its session waited in the server %d times", n)
+	}
+	handOver(t, other, barging)
 }
 
 // TestDirectWakeIsOff: nothing of it is sent, and nobody is told of a session to cancel.
