@@ -46,8 +46,8 @@ func (l *Line) Observe(e pglease.Event) {
 	}
 }
 
-// Fill acquires the resource and lets the waiters come. Their places are spread over the clients, so
-// that with more than one each hand-over goes from one client to another.
+// Fill acquires the resource and lets the waiters come, one after another. Their places are dealt out to the
+// clients in turn, so that with more than one a hand-over goes from one client to another.
 func (l *Line) Fill(ctx context.Context, clients []*pglease.Client) error {
 	l.wait(clients[0])
 	if l.holder = <-l.granted; l.holder.err != nil {
@@ -55,8 +55,6 @@ func (l *Line) Fill(ctx context.Context, clients []*pglease.Client) error {
 	}
 	for i := range l.waiters {
 		l.wait(clients[(i+1)%len(clients)])
-	}
-	for range l.waiters {
 		if err := l.awaitJoined(ctx); err != nil {
 			return err
 		}
