@@ -44,3 +44,22 @@ func (s *stage) updates(ctx context.Context, workers, each int, same bool) (load
 		return nil
 	})}, nil
 }
+
+// inTurn is the limit of a line, whose hand-overs come one after another, each over another connection
+// than the last: so do its bare UPDATEs. All are of one row, as a line has one resource.
+func (s *stage) inTurn(ctx context.Context, connections int) (load, error) {
+	if err := s.rows(ctx, 1); err != nil {
+		return load{}, err
+	}
+	conns, err := s.connections(ctx, connections)
+	if err != nil {
+		return load{}, err
+	}
+	sql, sent := s.sql(updateRow), 0
+	return load{run: closed(1, func(ctx context.Context, _ int) error {
+		conn := conns[sent%len(conns)]
+		sent++
+		_, err := conn.Exec(ctx, sql, 0)
+		return err
+	})}, nil
+}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pglease/pglease/internal/waitline"
@@ -21,8 +22,15 @@ func prepareLine(ctx context.Context, s *stage) (loads, error) {
 	if err := l.Fill(ctx, clients); err != nil {
 		return loads{}, err
 	}
-	limit, err := s.updates(ctx, 1, 1, true)
-	return loads{ours: load{run: served(l)}, limit: limit, limitName: "one UPDATE by one connection"}, err
+	limit, err := s.inTurn(ctx, len(clients))
+	return loads{ours: load{run: served(l)}, limit: limit, limitName: inTurnName(len(clients))}, err
+}
+
+func inTurnName(connections int) string {
+	if connections == 1 {
+		return "one UPDATE by one connection"
+	}
+	return fmt.Sprintf("one UPDATE, by each of %d connections in turn", connections)
 }
 
 // served hands over, one after another, for about d. The time in which whoever has released goes to the

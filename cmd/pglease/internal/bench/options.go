@@ -49,12 +49,20 @@ func (o Options) filled() (Options, error) {
 	}
 	o.Clients = cmp.Or(o.Clients, DefaultClients)
 	if o.Work == handoff.Name {
-		o.Processes = min(cmp.Or(o.Processes, o.Clients), max(o.Clients, o.Waiters))
+		o.Processes = min(cmp.Or(o.Processes, o.Clients), o.handedBetween())
 	}
 	if o.Notice == nil {
 		o.Notice = io.Discard
 	}
 	return o, nil
+}
+
+// handedBetween is among how many the resource of handoff goes: the holder of a line has a place of its own.
+func (o Options) handedBetween() int {
+	if o.Waiters > 0 {
+		return o.Waiters + 1
+	}
+	return o.Clients
 }
 
 // check returns all problems together.

@@ -15,8 +15,12 @@ func (r Result) Print(w io.Writer) error {
 		fmt.Fprintf(&b, "fsync or synchronous_commit is off: a crash of the server loses commits\n")
 	}
 	fmt.Fprintln(&b)
+	width := 40
+	for _, name := range []string{r.work.unit, r.work.limit, r.Also} {
+		width = max(width, len(name))
+	}
 	line := func(name, rate, p50, p99, wal string) {
-		fmt.Fprintf(&b, "%-40s%9s%9s%9s%10s\n", name, rate, p50, p99, wal)
+		fmt.Fprintf(&b, "%-*s%9s%8s%8s%9s\n", width, name, rate, p50, p99, wal)
 	}
 	line("", "a second", "p50", "p99", "WAL each")
 	line(r.work.unit, number(r.Rate), duration(r.P50), duration(r.P99), number(r.WAL)+" B")
