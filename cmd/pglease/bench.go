@@ -39,6 +39,7 @@ fsync on.`,
 	flags.IntVar(&o.Rounds, "rounds", bench.DefaultRounds, "number of rounds")
 	flags.IntVar(&o.Waiters, "waiters", 0, "handoff: how many stand in line; 0: clients take turns")
 	flags.IntVar(&o.Processes, "processes", 0, "handoff: spread over so many (default: one each, or 8)")
+	flags.BoolVar(&o.DirectWake, "direct-wake", false, "handoff: wake each process by itself, not by NOTIFY")
 	flags.IntVar(&o.Leases, "leases", 0, fmt.Sprintf("renew: leases of the client (default %d)", bench.DefaultLeases))
 	flags.StringVar(&history, "history", "on", "record ended tenures, on or off")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")

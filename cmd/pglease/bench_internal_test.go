@@ -44,6 +44,7 @@ func TestBenchWrongCalls(t *testing.T) {
 		"sleep":                           `there is no work "sleep", only pairs, `,
 		"pairs --clients many":            "invalid argument",
 		"pairs --waiters 3":               "waiters are for handoff",
+		"pairs --direct-wake":             "direct wake is for handoff",
 		"pairs --history maybe":           "--history is on or off",
 		"pairs --schema mine":             "a schema of its own",
 		"pairs --database-url nonsense":   "cannot parse",

@@ -20,12 +20,12 @@ import (
 // What is fast or slow is not for a test to say: the machine is shared.
 func TestEachWork(t *testing.T) {
 	t.Parallel()
-	tests := []bench.Options{{Work: "handoff", Waiters: 3}, {Work: "handoff", Waiters: 2, Processes: 1}, {Work: "handoff", Clients: 4, Processes: 1}, {Work: "pairs", NoHistory: true}}
+	tests := []bench.Options{{Work: "handoff", Waiters: 3}, {Work: "handoff", Waiters: 2, Processes: 1}, {Work: "handoff", Clients: 4, Processes: 1}, {Work: "handoff", Waiters: 3, DirectWake: true}, {Work: "handoff", DirectWake: true}, {Work: "pairs", NoHistory: true}}
 	for _, w := range bench.Works() {
 		tests = append(tests, bench.Options{Work: w.Name})
 	}
 	for _, o := range tests {
-		t.Run(fmt.Sprintf("%s %d waiters %d processes", o.Work, o.Waiters, o.Processes), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %d waiters %d processes direct %v", o.Work, o.Waiters, o.Processes, o.DirectWake), func(t *testing.T) {
 			t.Parallel()
 			o.URL, o.For, o.Rounds = pgleasetest.URL(t), 30*time.Millisecond, 2
 			if o.Work == "renew" {
@@ -63,6 +63,9 @@ func checkJSON(t *testing.T, result bench.Result) {
 			t.Errorf("%s is %v", name, fields[name])
 		}
 	}
+	if direct, ok := fields["direct_wake"].(bool); !ok || direct != result.Direct {
+		t.Errorf("direct_wake is %v", fields["direct_wake"])
+	}
 	if wal, ok := fields["wal_bytes_per_op"].(float64); !ok || wal < 0 {
 		t.Errorf("wal_bytes_per_op is %v", fields["wal_bytes_per_op"])
 	}
@@ -87,6 +90,29 @@ func TestStatements(t *testing.T) {
 				t.Errorf("%v statements in %v round trips each, want %v", result.Statements, result.Trips, want)
 			}
 		})
+	}
+}
+
+// A client that is woken by itself waits in the server, and each of its waits there is a statement. Where all are in
+// line when a release comes, as many are sent however fast the machine is.
+func TestDirectWakeReachesTheClients(t *testing.T) {
+	t.Parallel()
+	o := bench.Options{Work: "handoff", URL: pgleasetest.URL(t), Waiters: 3, Processes: 2, For: 500 * time.Millisecond, Rounds: 1}
+	told, err := bench.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.DirectWake = true
+	woken, err := bench.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if woken.Statements < told.Statements+0.5 {
+		t.Errorf("%v statements each where one is woken, %v where all are told", woken.Statements, told.Statements)
+	}
+	var text bytes.Buffer
+	if err := woken.Print(&text); err != nil || !strings.HasPrefix(text.String(), "handoff: 3 waiters in 2 processes, direct wake, ") {
+		t.Errorf("%v: the heading does not say how they were woken:\n%s", err, &text)
 	}
 }
 
@@ -151,6 +177,7 @@ func TestInvalidOptions(t *testing.T) {
 		"waiters are for handoff":    {Work: "pairs", Waiters: 1},
 		"leases are for renew":       {Work: "pairs", Leases: 1},
 		"processes are for handoff":  {Work: "pairs", Processes: 1},
+		"direct wake is for handoff": {Work: "renew", DirectWake: true},
 		"clients or waiters":         {Work: "handoff", Clients: 1, Waiters: 1},
 		"renew is the work of one":   {Work: "renew", Clients: 2},
 		"leases 100001 is not":       {Work: "renew", Leases: 100_001},

@@ -24,6 +24,7 @@ func prepareHandoff(ctx context.Context, s *stage) (loads, error) {
 
 // processes returns clients that share nothing, as if each were in a process of its own.
 func (s *stage) processes(ctx context.Context, conns int, config pglease.Config) ([]*pglease.Client, error) {
+	config.DirectWake = s.options.DirectWake
 	clients := make([]*pglease.Client, s.options.Processes)
 	for i := range clients {
 		pool, err := s.pool(ctx, conns, nil)

@@ -22,16 +22,17 @@ const (
 
 // Options say what to measure. The zero value of a number means its default.
 type Options struct {
-	Work      string        // one of Works
-	URL       string        // of the database; empty: a private, durable Postgres is started
-	Clients   int           // who work at the same time; renew has one
-	For       time.Duration // how long each load runs in a round
-	Rounds    int
-	Waiters   int       // of handoff: how many stand in line; 0: the clients take turns
-	Processes int       // of handoff: over how many processes, as it were, those are spread; default: a client each
-	Leases    int       // of renew
-	NoHistory bool      // keep no history of tenures
-	Notice    io.Writer // gets a line on where the run takes place; nil: nobody does
+	Work       string        // one of Works
+	URL        string        // of the database; empty: a private, durable Postgres is started
+	Clients    int           // who work at the same time; renew has one
+	For        time.Duration // how long each load runs in a round
+	Rounds     int
+	Waiters    int       // of handoff: how many stand in line; 0: the clients take turns
+	Processes  int       // of handoff: over how many processes, as it were, those are spread; default: a client each
+	DirectWake bool      // of handoff: its clients are woken one by one, see pglease.Config
+	Leases     int       // of renew
+	NoHistory  bool      // keep no history of tenures
+	Notice     io.Writer // gets a line on where the run takes place; nil: nobody does
 }
 
 // ErrOptions is matched by the error of Run where the options cannot be right: nothing was done.
@@ -79,6 +80,7 @@ func (o Options) check() error {
 		outside("processes", o.Processes, 1_000),
 		refuse(o.Waiters > 0 && o.Work != handoff.Name, "waiters are for %s", handoff.Name),
 		refuse(o.Processes > 0 && o.Work != handoff.Name, "processes are for %s", handoff.Name),
+		refuse(o.DirectWake && o.Work != handoff.Name, "direct wake is for %s", handoff.Name),
 		refuse(o.Clients > 0 && o.Waiters > 0, "name clients or waiters: either takes part, not both"),
 		refuse(o.Leases > 0 && o.Work != renew.Name, "leases are for %s", renew.Name),
 		refuse(o.Clients > 1 && o.Work == renew.Name, "%s is the work of one client", renew.Name),

@@ -13,6 +13,7 @@ type Result struct {
 	Clients   int    `json:"clients"`
 	Waiters   int    `json:"waiters"`
 	Processes int    `json:"processes"`
+	Direct    bool   `json:"direct_wake"`
 	Leases    int    `json:"leases"`
 	Rounds    int    `json:"rounds"`
 	ForMS     int64  `json:"for_ms"`
@@ -49,7 +50,7 @@ func (s *stage) result(ctx context.Context, work Work, all []*series) (Result, e
 	o := s.options
 	compared := ratios(ours, limit)
 	r := Result{
-		Work: work.Name, Clients: o.Clients, Waiters: o.Waiters, Processes: o.Processes, Leases: o.Leases, Rounds: o.Rounds,
+		Work: work.Name, Clients: o.Clients, Waiters: o.Waiters, Processes: o.Processes, Direct: o.DirectWake, Leases: o.Leases, Rounds: o.Rounds,
 		ForMS: o.For.Milliseconds(), History: !o.NoHistory, Server: s.server.Source(), work: work,
 		Rate: rounded(median(ours.rates), 1), LimitRate: rounded(median(limit.rates), 1),
 		Ratio: rounded(median(compared), 3), RatioLow: rounded(slices.Min(compared), 3), RatioHigh: rounded(slices.Max(compared), 3),

@@ -52,6 +52,9 @@ func (r Result) how() string {
 	case r.Processes > 1:
 		parts[0] += fmt.Sprintf(" in %d processes", r.Processes)
 	}
+	if r.Direct {
+		parts = append(parts, "direct wake")
+	}
 	if r.Leases > 0 {
 		parts = append(parts, count(r.Leases, "lease"))
 	}
