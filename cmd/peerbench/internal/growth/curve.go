@@ -19,7 +19,8 @@ type Curve struct {
 	Title   string  `json:"title"`
 	X       string  `json:"x"` // what grows
 	Unit    string  `json:"unit"`
-	Limit   string  `json:"limit"` // what is run beside it
+	Limit   string  `json:"limit"`              // what is run beside it
+	LimitBy string  `json:"limit_by,omitempty"` // by whom, where the limit's name does not say
 	Server  string  `json:"server"`
 	Rounds  int     `json:"rounds"`
 	ForMS   int64   `json:"for_ms"`

@@ -18,7 +18,11 @@ func (c Curve) Text() string {
 // Markdown returns the same for a document.
 func (c Curve) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, beside %s.\n\n", c.Unit, c.Limit)
+	limit := c.Limit
+	if c.LimitBy != "" {
+		limit += ", " + c.LimitBy
+	}
+	fmt.Fprintf(&b, "%s, beside %s.\n\n", c.Unit, limit)
 	fmt.Fprintf(&b, "| %s | a second | limit | × limit | p50 | p99 |\n|---:|---:|---:|---:|---:|---:|\n", c.X)
 	for _, p := range c.some() {
 		fmt.Fprintf(&b, "| %.0f | %.0f | %.0f | %.2f | %.2f ms | %.2f ms |\n", p.X, p.Rate, p.Limit, p.Ratio, p.P50/1000, p.P99/1000)

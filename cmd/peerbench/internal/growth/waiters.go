@@ -17,13 +17,9 @@ import (
 func (s *stage) waiters(ctx context.Context, c *Curve) error {
 	c.Title, c.X = "Hand-over against the length of the line", "waiters"
 	c.Unit, c.Limit, c.latency = "hand-over", "one UPDATE", true
-	limit, end, err := contest.Limit(ctx, s.server.Address, 1, 1)
-	if err != nil {
-		return err
-	}
-	defer end()
+	c.LimitBy = "by each of as many connections as processes, in turn"
 	for _, n := range halfSteps(tenfold(1, s.Waiters)) {
-		if err := s.line(ctx, c, n, limit); err != nil {
+		if err := s.line(ctx, c, n); err != nil {
 			return err
 		}
 	}
@@ -31,7 +27,7 @@ func (s *stage) waiters(ctx context.Context, c *Curve) error {
 }
 
 // line measures one of so many waiters.
-func (s *stage) line(ctx context.Context, c *Curve, n int, limit measure.Load) error {
+func (s *stage) line(ctx context.Context, c *Curve, n int) error {
 	l := waitline.New(ctx, fmt.Sprintf("line/%d", n), n)
 	ends := []func(){}
 	defer func() {
@@ -56,6 +52,11 @@ func (s *stage) line(ctx context.Context, c *Curve, n int, limit measure.Load) e
 	if err := l.Fill(ctx, clients); err != nil {
 		return err
 	}
+	limit, end, err := contest.LimitInTurn(ctx, s.server.Address, len(clients))
+	if err != nil {
+		return err
+	}
+	ends = append(ends, end)
 	return s.measure(ctx, c, n, measure.Load{Name: "hand-over", Run: served(l)}, limit)
 }
 
