@@ -46,6 +46,9 @@ func TestProfileHasAFigureForEachRow(t *testing.T) {
 	if err := r.Markdown(&markdown, 3); err != nil {
 		t.Fatal(err)
 	}
+	if !strings.Contains(text.String(), ". 1 round of 10 ms each") {
+		t.Errorf("it does not say how it was measured:\n%s", &text)
+	}
 	for _, row := range r.Rows {
 		if !strings.Contains(text.String(), row.Title) || !strings.Contains(markdown.String(), "| "+row.Title+" |") {
 			t.Errorf("there is no line of %s", row.Title)

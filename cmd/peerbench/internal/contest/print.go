@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/pglease/pglease/cmd/peerbench/internal/grid"
 )
 
 // Text writes the result for a terminal.
@@ -49,6 +51,6 @@ func (r Result) Markdown(w io.Writer, level int) error {
 }
 
 func (r Result) how() string {
-	return fmt.Sprintf("%d cores, %s. %d rounds of %d ms each, in turn; medians over the rounds. Servers and clients share the machine.",
-		r.Cores, r.Go, r.Rounds, r.ForMS)
+	return fmt.Sprintf("%s, %s. %s of %d ms each, in turn; medians over the rounds. Servers and clients share the machine.",
+		grid.Count(r.Cores, "core"), r.Go, grid.Count(r.Rounds, "round"), r.ForMS)
 }

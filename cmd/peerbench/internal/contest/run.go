@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pglease/pglease/cmd/peerbench/internal/grid"
 	"github.com/pglease/pglease/cmd/peerbench/internal/measure"
 	"github.com/pglease/pglease/cmd/peerbench/internal/peers"
 	"github.com/pglease/pglease/cmd/peerbench/internal/queues"
@@ -110,7 +111,7 @@ func (s *stage) works(ctx context.Context) error {
 	if !s.wants(Takeover) {
 		return nil
 	}
-	fmt.Fprintf(s.Notice, "%s: %d rounds\n", Takeover, s.Rounds)
+	fmt.Fprintf(s.Notice, "%s: %s\n", Takeover, grid.Count(s.Rounds, "round"))
 	return s.takeovers(ctx)
 }
 
@@ -136,7 +137,7 @@ func (s *stage) cell(ctx context.Context, work string, n int, prepare func(conte
 	if !s.wants(work) {
 		return nil
 	}
-	fmt.Fprintf(s.Notice, "%s: %d, %d rounds\n", work, n, s.Rounds)
+	fmt.Fprintf(s.Notice, "%s: %d, %s\n", work, n, grid.Count(s.Rounds, "round"))
 	var p prepared
 	defer p.end()
 	if err := prepare(ctx, &p, n); err != nil {

@@ -61,20 +61,13 @@ const limitName = "limit"
 func title(work string, n int) string {
 	switch work {
 	case Pairs:
-		return fmt.Sprintf("Pairs, %s: acquire and release a resource of one's own", clients(n))
+		return fmt.Sprintf("Pairs, %s: acquire and release a resource of one's own", grid.Count(n, "client"))
 	case HandOver:
-		return fmt.Sprintf("Hand-over, %d contenders for one resource, each as in a process of its own", n)
+		return fmt.Sprintf("Hand-over, %s for one resource, each as in a process of its own", grid.Count(n, "contender"))
 	case Renew:
-		return fmt.Sprintf("Renewals, one client with %d locks", n)
+		return fmt.Sprintf("Renewals, one client with %s", grid.Count(n, "lock"))
 	}
-	return fmt.Sprintf("Jobs, claim and complete, %d workers", n)
-}
-
-func clients(n int) string {
-	if n == 1 {
-		return "1 client"
-	}
-	return fmt.Sprintf("%d clients", n)
+	return fmt.Sprintf("Jobs, claim and complete, %s", grid.Count(n, "worker"))
 }
 
 var notes = map[string]string{

@@ -59,3 +59,11 @@ func (t Table) Markdown(b *strings.Builder, level int) {
 		line(row)
 	}
 }
+
+// Count says how many there are of what: "1 round", "3 rounds".
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

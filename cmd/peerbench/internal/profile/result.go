@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pglease/pglease/cmd/peerbench/internal/grid"
 	"github.com/pglease/pglease/cmd/peerbench/internal/measure"
 )
 
@@ -185,6 +186,6 @@ func known(x float64) *float64 {
 }
 
 func (r Result) how() string {
-	return fmt.Sprintf("%d cores, %s. %d rounds of %d ms each, in turn; medians over the rounds. × UPDATE is both times, to those of UPDATEs that ran in between. It took %.0f s; the load average was %.1f at its begin and %.1f at its end.",
-		r.Cores, r.Go, r.Rounds, r.ForMS, r.Seconds, r.LoadBefore, r.LoadAfter)
+	return fmt.Sprintf("%s, %s. %s of %d ms each, in turn; medians over the rounds. × UPDATE is both times, to those of UPDATEs that ran in between. It took %.0f s; the load average was %.1f at its begin and %.1f at its end.",
+		grid.Count(r.Cores, "core"), r.Go, grid.Count(r.Rounds, "round"), r.ForMS, r.Seconds, r.LoadBefore, r.LoadAfter)
 }
