@@ -31,6 +31,9 @@ func measured(t *testing.T, args ...string) contest.Result {
 	if code := run(t.Context(), append(args, "--json"), nil, &stdout, &stderr); code != exitDone {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
+	if strings.Contains(stderr.String(), "1 rounds") {
+		t.Errorf("it says %s", &stderr)
+	}
 	var result contest.Result
 	if err := json.Unmarshal(stdout.Bytes(), &result); err != nil {
 		t.Fatal(err)
@@ -54,7 +57,7 @@ func TestEveryPeerDoesEveryWork(t *testing.T) {
 	}
 	locks := []string{"limit", "pglease", "pglease-nohistory", "etcd", "zookeeper", "redsync", "pglock", "advisory"}
 	for work, peers := range map[string][]string{
-		contest.Pairs: locks, contest.HandOver: append(slices.Clone(locks), "notify"),
+		contest.Pairs: locks, contest.HandOver: append(slices.Clone(locks), "pglease-directwake", "notify"),
 		contest.Renew: {"limit", "pglease", "pglease-nohistory", "etcd", "redsync", "pglock"},
 	} {
 		for _, peer := range peers {
@@ -92,6 +95,9 @@ func checkPrinted(t *testing.T, r contest.Result) {
 		t.Fatal(err)
 	}
 	for _, printed := range []string{text.String(), markdown.String()} {
+		if !strings.Contains(printed, ". 1 round of 100 ms each") {
+			t.Errorf("it does not say how it was measured:\n%s", printed)
+		}
 		for _, c := range r.Cells {
 			if !strings.Contains(printed, c.Title) {
 				t.Errorf("there is no line of %s", c.Title)
@@ -109,7 +115,7 @@ func checkPrinted(t *testing.T, r contest.Result) {
 func TestTakeoverOfEachPeer(t *testing.T) {
 	t.Parallel()
 	// The TTL is so long that a holder on a busy machine renews in time.
-	r := measured(t, "--work", "takeover", "--ttl", "6s", "--rounds", "1", "--only", "pglease,etcd,zookeeper,redsync,pglock,advisory")
+	r := measured(t, "--work", "takeover", "--ttl", "6s", "--rounds", "1", "--only", "pglease,pglease-directwake,etcd,zookeeper,redsync,pglock,advisory")
 	if len(r.Takeovers) != 6 {
 		t.Fatalf("%d takeovers, want 6", len(r.Takeovers))
 	}
@@ -183,7 +189,7 @@ func TestDocsPutsAllPartsIn(t *testing.T) {
 	}
 	var stdout, stderr bytes.Buffer
 	args := []string{
-		"docs", "--dir", dir, "--only", "pglease,advisory", "--work", "pairs", "--clients", "1", "--rounds", "1", "--for", "50ms",
+		"docs", "--dir", dir, "--only", "pglease,pglease-directwake,advisory", "--work", "pairs,handover", "--clients", "1", "--contenders", "2", "--rounds", "1", "--for", "50ms",
 		"--resources", "1000", "--waiters", "3", "--history", "2000", "--many-leases", "20", "--snapshot", "1s",
 	}
 	if code := run(t.Context(), args, nil, &stdout, &stderr); code != exitDone {
@@ -193,7 +199,7 @@ func TestDocsPutsAllPartsIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## How to read it", "## Plans", "| advisory locks, a session each |", "| UPDATE of a row by its key |", "![Hand-over against"} {
+	for _, want := range []string{"## How to read it", "## Plans", "| advisory locks, a session each |", "| pglease, direct wake |", "as many connections as processes, in turn.", ". 1 round of 50 ms each", "| UPDATE of a row by its key |", "![Hand-over against"} {
 		if !strings.Contains(string(written), want) {
 			t.Errorf("the page lacks %q:\n%s", want, written)
 		}

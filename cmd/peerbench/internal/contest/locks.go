@@ -26,7 +26,7 @@ func (s *stage) pairs(ctx context.Context, p *prepared, n int) error {
 		return err
 	}
 	for _, peer := range s.peers {
-		if peer.Open == nil {
+		if peer.Open == nil || peer.OnlyHandOvers {
 			continue
 		}
 		count := &measure.Counter{}

@@ -31,6 +31,9 @@ const (
 func (s *stage) takeovers(ctx context.Context) error {
 	var contestants []peers.Peer
 	for _, p := range s.peers {
+		if p.OnlyHandOvers {
+			continue
+		}
 		if p.Leader != nil {
 			p.Open = p.Leader
 		}

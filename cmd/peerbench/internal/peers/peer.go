@@ -51,6 +51,8 @@ type Peer struct {
 	Leader func(context.Context, Options) (Crowd, error)
 	// Renew returns what renews N locks; nil where a program has no call for it.
 	Renew func(context.Context, Options) (Renewals, error)
+	// OnlyHandOvers tells that it is a way to wait, and the rest is as with the peer before it.
+	OnlyHandOvers bool
 	// LooksByTTL tells that a waiter asks once in the TTL and not more often.
 	LooksByTTL bool
 	// LeaderTTL is that of Leader, which cannot be chosen.
@@ -71,7 +73,7 @@ type Facts struct {
 
 // All returns the peers, ourselves first.
 func All() []Peer {
-	return []Peer{pgleaseHistory(), pgleasePlain(), etcdPeer(), zookeeperPeer(), redsyncPeer(), pglockPeer(), advisoryPeer(), riverPeer()}
+	return []Peer{pgleaseHistory(), pgleaseDirect(), pgleasePlain(), etcdPeer(), zookeeperPeer(), redsyncPeer(), pglockPeer(), advisoryPeer(), riverPeer()}
 }
 
 // ByName finds one.

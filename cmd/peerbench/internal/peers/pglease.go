@@ -34,7 +34,18 @@ var pgleaseFacts = Facts{
 func pgleaseHistory() Peer {
 	return Peer{
 		Name: "pglease", Title: "pglease", Server: servers.Postgres, Facts: pgleaseFacts,
-		Prepare: prepareLeases(HistorySchema, true), Open: openLeases(HistorySchema), Renew: renewLeases(HistorySchema),
+		Prepare: prepareLeases(HistorySchema, true), Open: openLeases(pglease.Config{Schema: HistorySchema}), Renew: renewLeases(HistorySchema),
+	}
+}
+
+// pgleaseDirect differs from the default in how a waiter is woken, so only its hand-overs are measured.
+func pgleaseDirect() Peer {
+	facts := pgleaseFacts
+	facts.Wakes = "told: for a second after it was served its session waits in the server, and is woken there alone; else as by default"
+	facts.Lacks += "; a session that waits in the server shows as active and keeps a snapshot, for up to a second at a time"
+	return Peer{
+		Name: "pglease-directwake", Title: "pglease, direct wake", Server: servers.Postgres, Facts: facts, OnlyHandOvers: true,
+		Prepare: prepareLeases(HistorySchema, true), Open: openLeases(pglease.Config{Schema: HistorySchema, DirectWake: true}),
 	}
 }
 
@@ -43,7 +54,7 @@ func pgleasePlain() Peer {
 	facts.Lacks += "; ended tenures are not recorded, and a late repeat of an acquire is known only until the next grant"
 	return Peer{
 		Name: "pglease-nohistory", Title: "pglease, history off", Server: servers.Postgres, Facts: facts,
-		Prepare: prepareLeases(PlainSchema, false), Open: openLeases(PlainSchema), Renew: renewLeases(PlainSchema),
+		Prepare: prepareLeases(PlainSchema, false), Open: openLeases(pglease.Config{Schema: PlainSchema}), Renew: renewLeases(PlainSchema),
 	}
 }
 
@@ -76,14 +87,16 @@ func Pool(ctx context.Context, url string, conns int, tracer pgx.QueryTracer) (*
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-func openLeases(schema string) func(context.Context, Options) (Crowd, error) {
+// openLeases has clients with the given configuration and the TTL of the options.
+func openLeases(config pglease.Config) func(context.Context, Options) (Crowd, error) {
 	return func(ctx context.Context, o Options) (Crowd, error) {
 		var ends closers
 		clients, conns := 1, o.N
 		if o.Apart {
 			clients, conns = o.N, 2
 		}
-		config := pglease.Config{Schema: schema, TTL: o.TTL}
+		config := config
+		config.TTL = o.TTL
 		crowd := Crowd{Sessions: make([]Session, o.N)}
 		for i := range clients {
 			client, end, err := leaseClient(ctx, o, conns, config)
