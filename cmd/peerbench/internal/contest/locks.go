@@ -49,9 +49,11 @@ func (s *stage) pairs(ctx context.Context, p *prepared, n int) error {
 // handOvers has contenders, each as in a process of its own, that want one resource over and over.
 // They come and go with each round, so that those who wait their turn to be measured disturb nobody.
 func (s *stage) handOvers(ctx context.Context, p *prepared, n int) error {
-	if err := s.limit(ctx, p, "one UPDATE, by one connection", 1, 1); err != nil {
+	limit, end, err := LimitInTurn(ctx, s.addresses[servers.Postgres], n)
+	if err != nil {
 		return err
 	}
+	p.add(fmt.Sprintf("one UPDATE, by each of %d connections in turn", n), limit, end)
 	p.add("NOTIFY alone, as many sessions listen", notify(ctx, s.addresses[servers.Postgres], n), func() {})
 	for _, peer := range s.peers {
 		if peer.Open == nil {
