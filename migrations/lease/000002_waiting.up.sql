@@ -194,11 +194,11 @@ $$;
 --
 -- Nothing is lost between the two because of two advisory locks, made of the upper half of p_key and the process, so
 -- that no other session can be meant where a process's number is used again. The first says: asleep, may be
--- cancelled. It is taken before the grants are looked at, so whoever commits a grant later finds it taken; and it
--- goes with the block, however the sleep ends. Who cancels holds the second, shared, until its commit. It is waited for
+-- cancelled. It is taken before the grants are looked at, so whoever commits a grant later finds it taken, until the
+-- sleep is cancelled or the call is over. Who cancels holds the second, shared, until its commit. It is waited for
 -- before the last look: so the look finds what was granted by those who cancelled before they committed; and none of
--- them can be about to cancel once it is taken, so no cancellation is left for the session's next statement. One
--- that comes meanwhile has the block run once more.
+-- them can be about to cancel once it is taken, so no cancellation is left for the session's next statement, and who
+-- comes later notifies. A cancellation that comes meanwhile has the block run once more.
 --
 -- The session is to be at READ COMMITTED, with no limit to the time of its statements and locks. While it sleeps it keeps
 -- a snapshot, so p_most is to be short. Each resource is looked up by itself, by a plan that is kept.
@@ -242,9 +242,8 @@ BEGIN
                 slept := true;
             END IF;
             over := true;
-            RAISE query_canceled; -- frees the lock
         EXCEPTION WHEN query_canceled THEN
-            roused := roused OR SQLERRM <> 'query_canceled';
+            roused := true;
         END;
     END LOOP;
     resource_id := NULL; lease_id := NULL; fence := NULL; remaining := NULL;
