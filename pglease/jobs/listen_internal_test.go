@@ -14,10 +14,17 @@ func TestAListenerPausesLongerWhereNothingIsDelivered(t *testing.T) {
 		noPush bool
 		want   time.Duration
 	}{
-		{gone, 5 * time.Second}, {gone, 5 * time.Second},
-		{silent, 5 * time.Second}, {silent, 10 * time.Second}, {silent, 20 * time.Second}, {silent, 40 * time.Second},
-		{silent, time.Minute}, {silent, time.Minute},
-		{gone, 5 * time.Second}, {silent, 5 * time.Second}, {silent, 10 * time.Second},
+		{gone, 5 * time.Second},
+		{gone, 5 * time.Second},
+		{silent, 5 * time.Second},
+		{silent, 10 * time.Second},
+		{silent, 20 * time.Second},
+		{silent, 40 * time.Second},
+		{silent, time.Minute},
+		{silent, time.Minute},
+		{gone, 5 * time.Second},
+		{silent, 5 * time.Second},
+		{silent, 10 * time.Second},
 	} {
 		var delay time.Duration
 		if delay, deaf = pauseAfter(try.noPush, deaf); delay != try.want {
