@@ -84,8 +84,11 @@ func Read(dir string) (curves []Curve, err error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		if err != nil {
+			return nil, err
+		}
 		var c Curve
-		if err = errors.Join(err, json.Unmarshal(numbers, &c)); err != nil {
+		if err := json.Unmarshal(numbers, &c); err != nil {
 			return nil, err
 		}
 		curves = append(curves, c)
