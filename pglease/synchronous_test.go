@@ -3,8 +3,10 @@ package pglease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +34,39 @@ func ghost(t *testing.T, pool *pgxpool.Pool, wait bool) {
 		}
 		conn.Release()
 		time.Sleep(time.Millisecond)
+	}
+	if wait {
+		untilCommitsWait(t, pool)
+	}
+}
+
+// untilCommitsWait commits until a commit waits for the standby, and cancels that wait: it is the checkpointer that has
+// them wait, and no session can see when it has learned to.
+func untilCommitsWait(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	pid, done := conn.Conn().PgConn().PID(), make(chan error)
+	var over atomic.Bool
+	go func() {
+		var err error
+		for err == nil && !over.Load() {
+			_, err = conn.Exec(t.Context(), "SELECT pg_logical_emit_message(true, '', '')")
+		}
+		done <- err
+	}()
+	for waiting := 0; waiting == 0; {
+		if err := pool.QueryRow(t.Context(), "SELECT count(*)"+waitingForStandby+" AND pid = $1", pid).Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over.Store(true)
+	execute(t, pool, fmt.Sprintf("SELECT pg_cancel_backend(%d)", pid))
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -118,6 +118,9 @@ func synchronous(t *testing.T, pair *servers.Pair) {
 	for state := ""; state != "sync"; {
 		state = servers.Value[string](t, pair.Primary.URL(), "SELECT coalesce(min(sync_state), '') FROM pg_stat_replication")
 	}
+	if _, err := conn.Exec(t.Context(), "CHECKPOINT"); err != nil { // it is the checkpointer that has commits wait, once it has learned to
+		t.Fatal(err)
+	}
 }
 
 // repeat does something twice, or PGLEASE_REPEAT times, each time with what it needs of its own.

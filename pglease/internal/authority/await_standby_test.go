@@ -45,6 +45,7 @@ func TestWithAStandbyNobodyIsRousedByAGrant(t *testing.T) {
 	asleep := s.falls("r", longer, lease)
 	b.exec("ALTER SYSTEM SET synchronous_standby_names = 'ghost'")
 	b.exec("SELECT pg_reload_conf()")
+	b.commitsWait()
 	released := make(chan authority.Handover, 1)
 	releasing := b.begin()
 	for set := false; !set; { // by the session that releases, before the pool's others

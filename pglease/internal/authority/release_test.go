@@ -116,6 +116,27 @@ func TestAReleaseIsOneThoughItsRingIsNotCommitted(t *testing.T) {
 	}
 }
 
+// commitsWait returns when commits wait for a standby: when the checkpointer has learned of it, and not only a session.
+func (b bench) commitsWait() {
+	b.Helper()
+	probe := b.like(map[string]string{"application_name": "probe"})
+	done := make(chan error, 1)
+	var over atomic.Bool
+	go func() {
+		var err error
+		for err == nil && !over.Load() {
+			_, err = probe.pool.Exec(b.Context(), "SELECT pg_logical_emit_message(true, '', '')")
+		}
+		done <- err
+	}()
+	b.cancelWait("", "probe")
+	over.Store(true)
+	b.cancelWait("pg_cancel_backend(pid)", "probe")
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+}
+
 // cancelWait waits until a session's commit waits for a standby, and then does something to it.
 func (b bench) cancelWait(what, application string) {
 	b.Helper()
