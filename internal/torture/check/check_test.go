@@ -220,6 +220,23 @@ func TestAPlaceLostInACrashIsNotBlamed(t *testing.T) {
 	}
 }
 
+// A failover loses what A and then B were granted, and not A's place in line. It is served again, though nobody waits
+// there any more, and its lease ends by itself: the same lease, as A chose its id, and another grant.
+func TestAPlaceServedAgainAfterAFailoverIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	s := newStory()
+	s.call(history.Acquire, 1, "A", history.OK, 95, 105)
+	s.call(history.Release, 1, "A", history.OK, 115, 125)
+	s.call(history.Acquire, 2, "B", history.OK, 135, 145)
+	s.Losses = append(s.Losses, history.Loss{From: at(90), To: at(200)})
+	s.tenure(9, "A", 300, 1300, "expired").Ticket = 7
+	s.turn(10, "C", 1400, 1450)
+	s.wants(t)
+
+	s.Losses = nil
+	s.wants(t, "truth")
+}
+
 // The database's clock is set forward by a day, which ends a lease early, and back again.
 func TestAStepOfTheClockIsNotBlamed(t *testing.T) {
 	t.Parallel()

@@ -94,11 +94,20 @@ func tenuresOf(h *history.History) map[string][]history.Tenure {
 	return of
 }
 
-// byLease finds a tenure by its lease.
-func byLease(h *history.History) map[string]history.Tenure {
-	of := make(map[string]history.Tenure, len(h.Tenures))
+// A grant has a lease and a fence. The lease alone does not name it: its id is chosen by who joins a line, and where a
+// failover lost the grant and not the place in line, the place is served again, with a greater fence.
+type grant struct {
+	lease string
+	fence int64
+}
+
+func grantOf(c history.Call) grant { return grant{c.Lease, c.Fence} }
+
+// byGrant finds a tenure by its grant.
+func byGrant(h *history.History) map[grant]history.Tenure {
+	of := make(map[grant]history.Tenure, len(h.Tenures))
 	for _, t := range h.Tenures {
-		of[t.Lease] = t
+		of[grant{t.Lease, t.Fence}] = t
 	}
 	return of
 }

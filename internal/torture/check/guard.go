@@ -27,7 +27,7 @@ func guard(h *history.History) (found []Violation) {
 			}
 		}
 		for _, w := range counts {
-			if t, there := tenures[w.Lease]; there && outside(h, t.tenure.Acquired, t.until, w.At) {
+			if t, there := tenures[grant{w.Lease, w.Fence}]; there && outside(h, t.tenure.Acquired, t.until, w.At) {
 				found = append(found, violation(at.resource, "a guarded write outside the time of its lease", t.tenure, w))
 			}
 		}
@@ -41,9 +41,9 @@ type stay struct {
 	until  time.Time
 }
 
-// untilTheNext finds a stay by its lease.
-func untilTheNext(h *history.History) map[string]stay {
-	of := make(map[string]stay, len(h.Tenures))
+// untilTheNext finds a stay by its grant.
+func untilTheNext(h *history.History) map[grant]stay {
+	of := make(map[grant]stay, len(h.Tenures))
 	for _, tenures := range tenuresOf(h) {
 		for i, t := range tenures {
 			s := stay{t, t.End()}
@@ -53,7 +53,7 @@ func untilTheNext(h *history.History) map[string]stay {
 			case t.How == "broken":
 				s.until = t.Expires
 			}
-			of[t.Lease] = s
+			of[grant{t.Lease, t.Fence}] = s
 		}
 	}
 	return of

@@ -29,7 +29,7 @@ func locks(h *history.History) (found []Violation) {
 	return found
 }
 
-// A life is all that is known of one lease.
+// A life is all that is known of one grant.
 type life struct {
 	resource string
 	lease    string
@@ -44,22 +44,22 @@ type life struct {
 	guarded  []history.Call
 }
 
-func livesOf(h *history.History) map[string]*life {
-	lives := map[string]*life{}
+func livesOf(h *history.History) map[grant]*life {
+	lives := map[grant]*life{}
 	for _, t := range h.Tenures {
-		lives[t.Lease] = &life{resource: t.Resource, lease: t.Lease, fence: t.Fence, tenure: t, onRecord: true}
+		lives[grant{t.Lease, t.Fence}] = &life{resource: t.Resource, lease: t.Lease, fence: t.Fence, tenure: t, onRecord: true}
 	}
 	for _, c := range h.Calls {
 		if c.Lease == "" {
 			continue
 		}
-		l := lives[c.Lease]
+		l := lives[grantOf(c)]
 		if l == nil {
 			if !isAcquire(c) {
 				continue // its grant was lost, and so was the record of who got it
 			}
 			l = &life{resource: c.Resource, lease: c.Lease, fence: c.Fence}
-			lives[c.Lease] = l
+			lives[grantOf(c)] = l
 		}
 		l.add(c)
 	}

@@ -40,10 +40,10 @@ type waited struct {
 // may have taken is not among them: it may have come to the end of the line again without being told.
 func waitedFor(h *history.History) map[string][]waited {
 	of := map[string][]waited{}
-	tenures := byLease(h)
+	tenures := byGrant(h)
 	for resource, granted := range grantsOf(h) {
 		for _, c := range granted {
-			t, there := tenures[c.Lease]
+			t, there := tenures[grantOf(c)]
 			if there && t.Ticket != 0 && c.Joined.After(c.Invoked) && !h.Unwritten(c.Joined, h.True(t.Acquired)) {
 				of[resource] = append(of[resource], waited{c, t})
 			}
@@ -55,7 +55,7 @@ func waitedFor(h *history.History) map[string][]waited {
 // comingOrder: who began to wait when another knew that it was in line is served after that one; and
 // so is who was granted without a place.
 func comingOrder(h *history.History) (found []Violation) {
-	tenures := byLease(h)
+	tenures := byGrant(h)
 	granted := grantsOf(h)
 	came := firstAsked(h)
 	for resource, waiters := range waitedFor(h) {
@@ -69,7 +69,7 @@ func comingOrder(h *history.History) (found []Violation) {
 					last = byJoin[next]
 				}
 			}
-			t, there := tenures[c.Lease]
+			t, there := tenures[grantOf(c)]
 			if there && t.Fence < last.tenure.Fence && h.True(t.Acquired).After(came(c)) {
 				found = append(found, violation(resource, "one that came later was served first", last.call, last.tenure, c, t))
 			}

@@ -67,7 +67,7 @@ func acquires(h *history.History) (found []Violation) {
 		}
 		grants[r] = t
 	}
-	leases := byLease(h)
+	leases := byGrant(h)
 	open := map[request]bool{} // a try of it has not returned, or may arrive late
 	for _, c := range h.Calls {
 		if isAcquire(c) && c.Outcome == history.Unknown {
@@ -80,7 +80,7 @@ func acquires(h *history.History) (found []Violation) {
 		}
 		r := request{c.Resource, c.Request}
 		t, there := grants[r]
-		_, known := leases[c.Lease]
+		_, known := leases[grantOf(c)]
 		switch {
 		case c.Outcome == history.OK && !known && !forgotten(h, c):
 			found = append(found, violation(c.Resource, "a lease was granted and is not on record", c))
@@ -100,12 +100,12 @@ func leftBehind(h *history.History, c history.Call, t history.Tenure) bool {
 // releases: a lease whose release was confirmed had ended by then, unless a crash may have taken that: a release
 // does not wait for the disk.
 func releases(h *history.History) (found []Violation) {
-	leases := byLease(h)
+	leases := byGrant(h)
 	for _, c := range h.Calls {
 		if c.Call != history.Release || c.Outcome != history.OK || forgotten(h, c) {
 			continue
 		}
-		t, there := leases[c.Lease]
+		t, there := leases[grantOf(c)]
 		wentOn := t.How != "released" || h.True(t.Ended).After(c.Returned)
 		if there && wentOn && !h.Unwritten(c.Returned, h.True(t.End())) {
 			found = append(found, violation(c.Resource, "a release was confirmed, and the lease went on", c, t))
@@ -117,20 +117,20 @@ func releases(h *history.History) (found []Violation) {
 // causes: a lease that its holder was told of ends by release only where that holder released it, or
 // was killed before, or has stopped trusting it: others may then clear away what it was handed.
 func causes(h *history.History) (found []Violation) {
-	asked := map[string]history.Call{} // the first release of a lease
+	asked := map[grant]history.Call{} // the first release of a lease
 	for _, c := range h.Calls {
-		if first, there := asked[c.Lease]; c.Call == history.Release && (!there || c.Invoked.Before(first.Invoked)) {
-			asked[c.Lease] = c
+		if first, there := asked[grantOf(c)]; c.Call == history.Release && (!there || c.Invoked.Before(first.Invoked)) {
+			asked[grantOf(c)] = c
 		}
 	}
-	leases := byLease(h)
+	leases := byGrant(h)
 	for _, granted := range grantsOf(h) {
 		for _, c := range granted {
-			t, there := leases[c.Lease]
+			t, there := leases[grantOf(c)]
 			if !there || t.How != "released" || dead(h, c.Process, h.True(t.Ended)) || buried(h, c.Process, t) {
 				continue
 			}
-			first, did := asked[c.Lease]
+			first, did := asked[grantOf(c)]
 			switch {
 			case !did:
 				found = append(found, violation(c.Resource, "a lease was released, and not by its holder", c, t))
@@ -161,11 +161,11 @@ func buried(h *history.History, process string, t history.Tenure) bool {
 // settled counts the calls with an unknown outcome, how many of them the records settle, and how many
 // acknowledged ones the authority has lost.
 func settled(h *history.History) (unknown, resolved, lost int) {
-	leases := byLease(h)
+	leases := byGrant(h)
 	for _, c := range h.Calls {
 		if c.Outcome == history.Unknown {
 			unknown++
-			_, onRecord := leases[c.Lease]
+			_, onRecord := leases[grantOf(c)]
 			switch {
 			case c.Key != "", c.Call == history.Release && onRecord, isAcquire(c) && c.Request != "":
 				if !forgotten(h, c) {
@@ -173,7 +173,7 @@ func settled(h *history.History) (unknown, resolved, lost int) {
 				}
 			}
 		}
-		if _, onRecord := leases[c.Lease]; isAcquire(c) && c.Outcome == history.OK && !onRecord {
+		if _, onRecord := leases[grantOf(c)]; isAcquire(c) && c.Outcome == history.OK && !onRecord {
 			lost++
 		}
 	}
