@@ -177,7 +177,7 @@ peers() {
   local report
   report=$(mktemp)
   (cd cmd/peerbench && go run . --for 1s --rounds 1 --json) | tee "$report"
-  jq -e '(.missing | length) == 0 and (.peers | length) == 8' "$report" >/dev/null
+  jq -e '(.missing | length) == 0 and (.peers | length) == 9' "$report" >/dev/null
   rm "$report"
 }
 
