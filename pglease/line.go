@@ -45,7 +45,7 @@ type place struct {
 	share bool       // another call waits with the same request, or did: what it is told may be over by then
 	seen  time.Time  // when the last statement was sent that found it in line: what it is granted, is granted later
 
-	barging bool
+	barging bool // it is only rung, and not granted
 }
 
 // line is the part of a client that waits: a session that listens, and one goroutine that beats
@@ -257,6 +257,7 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 		p.tell(grant{token: next.Token, sent: sent, remaining: next.Remaining, ring: next.Token.IsZero(), proven: true, unconfirmed: next.Unconfirmed})
 	}
 	l.mu.Unlock()
+	// In this order, and a waiter leaves the line only after it has the lease: who is not found there was given it by now.
 	if waiters == 0 && !next.Token.IsZero() && !l.client.has(next.Token) {
 		l.disown(ctx, next.Token)
 	}

@@ -94,7 +94,7 @@ func (c *Client) waitInLine(ctx context.Context, r *request, held error) (*Lease
 		}
 		return nil, err
 	}
-	defer c.line.exit(p)
+	defer c.line.exit(p) // after the lease is the client's own, or serve would release it
 	lease, err := c.join(ctx, r, p)
 	for lease == nil && err == nil {
 		select {

@@ -8,8 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglease/pglease/internal/postgres"
-	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/internal/authority"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -62,24 +60,7 @@ func TestAReleaseIsOneThoughItsRingFails(t *testing.T) {
 // Commits that notify wait for each other; here, for one that waits for a standby.
 func TestAReleaseIsOneThoughItsRingIsNotCommitted(t *testing.T) {
 	t.Parallel()
-	server, err := postgres.Start(t.Context(), postgres.Options{Durable: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	pool, err := pgxpool.New(t.Context(), server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	if err := migrations.Up(t.Context(), pool, migrations.Lease); err != nil {
-		t.Fatal(err)
-	}
-	b := benchOn(t, pool)
+	b := ownServer(t)
 	held := b.granted("r", 1)
 	next := b.waits("r", 2, authority.ID{0: 1})
 	hasty := b.like(map[string]string{"lock_timeout": "100ms", "application_name": "hasty"})
