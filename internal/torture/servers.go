@@ -39,7 +39,7 @@ type Servers struct {
 	days     int // the authority's clock is off by so many
 	greatest int // the most that it was off by
 	snapshot string
-	taken    time.Time
+	taken    time.Time // nothing that was committed later is in the snapshot
 	losses   []history.Loss
 	steps    []history.Step
 }
@@ -126,19 +126,19 @@ const copies = 10
 func (s *Servers) crash(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if time.Since(s.taken) > 20*time.Second {
+		return s.keep(ctx)
+	}
+	return errors.Join(s.primary.Kill(), s.primary.Restart(ctx))
+}
+
+// keep kills the primary, copies its data directory, and starts it again. What it commits from the kill on the copy
+// lacks; and as in every crash, what it had not waited to see on disk may be gone already.
+func (s *Servers) keep(ctx context.Context) error {
+	s.taken = time.Now()
 	if err := s.primary.Kill(); err != nil {
 		return err
 	}
-	if time.Since(s.taken) > 20*time.Second {
-		if err := s.keep(ctx); err != nil {
-			return err
-		}
-	}
-	return s.primary.Restart(ctx)
-}
-
-// keep copies the data directory of the primary, which does not run.
-func (s *Servers) keep(ctx context.Context) error {
 	s.snapshot = filepath.Join(filepath.Dir(s.primary.DataDir()), "snapshot")
 	if err := os.RemoveAll(s.snapshot); err != nil {
 		return err
@@ -146,8 +146,7 @@ func (s *Servers) keep(ctx context.Context) error {
 	if err := copyTree(ctx, s.primary.DataDir(), s.snapshot); err != nil {
 		return err
 	}
-	s.taken = time.Now()
-	return os.Remove(filepath.Join(s.snapshot, "postmaster.pid"))
+	return errors.Join(os.Remove(filepath.Join(s.snapshot, "postmaster.pid")), s.primary.Restart(ctx))
 }
 
 // copyTree keeps owners and modes, which os.CopyFS does not.
@@ -166,7 +165,7 @@ func (s *Servers) restore(ctx context.Context, while time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.snapshot == "" {
-		if err := errors.Join(s.primary.Kill(), s.keep(ctx), s.primary.Restart(ctx)); err != nil {
+		if err := s.keep(ctx); err != nil {
 			return err
 		}
 		wait(ctx, while)

@@ -3,10 +3,49 @@
 package torture
 
 import (
+	"context"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pglease/pglease/internal/postgres"
 )
+
+// TestALossBeginsBeforeTheCopy: to be copied the server is killed, which takes what it had not written to disk. So
+// what a restore lost begins while sessions still lived, and not with the copy that took its time.
+func TestALossBeginsBeforeTheCopy(t *testing.T) {
+	t.Parallel()
+	primary, err := postgres.Start(t.Context(), postgres.Options{Durable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Servers{primary: primary}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := pgx.Connect(t.Context(), primary.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan time.Time, 1)
+	go func() {
+		_, _ = conn.WaitForNotification(context.WithoutCancel(t.Context())) // there is none: it ends with the session
+		ended <- time.Now()
+	}()
+	if err := s.restore(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	losses, _ := s.record()
+	if len(losses) != 1 {
+		t.Fatalf("a restore lost %v", losses)
+	}
+	if killed := <-ended; losses[0].From.After(killed) {
+		t.Errorf("the server was killed by %v, and the loss begins at %v", killed, losses[0].From)
+	}
+}
 
 // TestALackOfAStandbyIsBorne: while its primary is down none can be made, which ends no run. When it is up
 // again, one is made. Where none can be made for long, the harness says that it does not work.

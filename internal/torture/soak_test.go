@@ -47,7 +47,7 @@ func TestSoak(t *testing.T) {
 // repeated counts the calls of a kind that workers made again under the same request.
 func repeated(t *testing.T, dir, call string) (again int) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "leg*", "*.jsonl"))
+	paths, err := filepath.Glob(filepath.Join(dir, "leg*", "leg*.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
