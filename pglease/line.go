@@ -43,7 +43,7 @@ type place struct {
 	told  bool       // that it is served
 	index int        // among the looks, from 1; 0 when it is not one of them
 	share bool       // another call waits with the same request, or did: what it is told may be over by then
-	seen  time.Time  // when the last statement was sent that found it in line: what it is granted, is granted later
+	seen  time.Time  // when the last statement was sent that found it in line: what it is granted, is committed later
 
 	barging bool // it is only rung, and not granted
 }
@@ -210,8 +210,9 @@ func (p *place) tell(g grant) {
 	}
 }
 
-// hear takes a ring. One that proves the lease is the grant itself: made after the waiter was last
-// seen in line, so it is valid for its TTL from then at least. Any other only says: look.
+// hear takes a ring. One that proves the lease is the grant itself, committed after the waiter was last seen in line.
+// It may have been made before that, but not by more than a quarter of its TTL, or the ring would prove nothing; and
+// of its TTL half is trusted at first. Any other only says: look.
 func (p *place) hear(ring authority.Ring) {
 	g := grant{ring: true}
 	if ring.Fence > 0 && ring.Proof == authority.Prove(p.lease) {
@@ -244,7 +245,7 @@ func (l *line) serve(ctx context.Context, sent time.Time, next authority.Handove
 	}
 	if next.Client != l.id {
 		if !next.Rung {
-			if err := l.client.auth.Ring(ctx, next.Client, authority.RingOf(next)); err != nil {
+			if err := l.client.auth.Ring(ctx, next.Client, authority.RingOf(next, time.Since(sent))); err != nil {
 				l.client.config.Logger.Warn("a waiter could not be told; it will look by itself", "err", err)
 			}
 		}

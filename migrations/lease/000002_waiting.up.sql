@@ -276,7 +276,9 @@ $$;
 -- The notification has a transaction of its own: whoever hears it believes that it was granted, so the grant must
 -- be durable by then; and commits that notify wait for each other, which those of leases must not. An asynchronous
 -- commit is enough for a hint. Where a standby should confirm the grant the waiter is only told to look: the wait
--- for the standby may be cut short, and the waiter is then to have the grant confirmed by a renewal.
+-- for the standby may be cut short, and the waiter is then to have the grant confirmed by a renewal. So is one told
+-- whose lease lost a quarter of its time in the commit: a waiter that hears its grant counts from its last look, which
+-- may lie between the grant and the end of its commit, and has half of the TTL from there.
 --
 -- A waiter whose session sleeps in lease_await is roused instead: before the commit, or behind it where it fell
 -- asleep meanwhile. One that should only look is notified first and then roused, so that the ring is behind its sleep. Who is
@@ -316,7 +318,7 @@ BEGIN
         rung := rung OR direct AND /*schema.*/lease_rouse(client_id)
             OR set_config('synchronous_commit', 'off', true) IS NOT NULL
             AND pg_notify('pglease_' || replace(client_id::text, '-', ''),
-                lpad(to_hex(ticket), 16, '0') || CASE WHEN waits_for_standby THEN ''
+                lpad(to_hex(ticket), 16, '0') || CASE WHEN waits_for_standby OR p.expires_at - clock_timestamp() < remaining * 0.75 THEN ''
                     ELSE lpad(to_hex(fence), 16, '0') || left(encode(sha256(uuid_send(lease_id)), 'hex'), 32) END) IS NOT NULL;
         IF session_pid > 0 AND NOT direct THEN
             COMMIT;

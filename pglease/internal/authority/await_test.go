@@ -220,7 +220,7 @@ func TestARingReachesASleeper(t *testing.T) {
 			if err != nil || next.Rung || !next.Sleeps {
 				t.Fatal(next, err)
 			}
-			if err := b.Ring(t.Context(), next.Client, authority.RingOf(next)); err != nil {
+			if err := b.Ring(t.Context(), next.Client, authority.RingOf(next, 0)); err != nil {
 				t.Fatal(err)
 			}
 			got := <-woken

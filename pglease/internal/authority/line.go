@@ -42,10 +42,11 @@ func Prove(lease ID) (p Proof) {
 	return p
 }
 
-// RingOf tells the waiter that is served next.
-func RingOf(next Handover) Ring {
+// RingOf tells the waiter that is served next. It is told of its grant unless that took a quarter of the lease's time
+// to make and commit: who hears of a grant counts from when it last looked, which may lie between the two.
+func RingOf(next Handover, took time.Duration) Ring {
 	r := Ring{Ticket: next.Ticket, Rouse: next.Sleeps}
-	if !next.Token.IsZero() && !next.Unconfirmed {
+	if !next.Token.IsZero() && !next.Unconfirmed && took < next.Remaining/4 {
 		r.Fence, r.Proof = next.Token.Fence(), Prove(next.Token.LeaseID())
 	}
 	return r
