@@ -48,7 +48,7 @@ type Servers struct {
 func (s *Servers) options() postgres.Options {
 	o := postgres.Options{Durable: true, MaxConnections: 300, Settings: map[string]string{
 		"max_wal_size": "128MB", "wal_keep_size": "128MB", "checkpoint_timeout": "1min", "shared_buffers": "64MB",
-		"wal_retrieve_retry_interval": "100ms",
+		"wal_retrieve_retry_interval": "100ms", "wal_writer_delay": "100ms",
 	}}
 	if s.clockLib != "" {
 		o.Env = []string{"LD_PRELOAD=" + s.clockLib, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1"}

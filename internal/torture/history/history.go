@@ -179,7 +179,7 @@ func (h *History) Lost(c Call) bool {
 }
 
 // unwritten is how long the server may take to write a commit to disk that did not wait for that: three
-// times its wal_writer_delay of 200 ms, and some for a busy machine.
+// times its wal_writer_delay of 100 ms, and the rest for a busy machine.
 const unwritten = time.Second
 
 // Unwritten tells whether what was committed by a time, without waiting for the disk, may have been lost before
