@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pglease/pglease/internal/output"
 )
 
 // Exit codes.
@@ -36,16 +38,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root, started := newRoot() //nolint:contextcheck // commands get it from ExecuteContext
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	out := &output{Writer: stdout}
+	out := output.New(stdout)
 	root.SetOut(out)
 	root.SetErr(stderr)
-	err := out.join(root.ExecuteContext(ctx))
+	err := out.Join(root.ExecuteContext(ctx))
 	if err == nil {
 		return exitDone
 	}
 	report(stderr, err)
 	var usage usageError
-	if (!*started && out.failed == nil) || errors.As(err, &usage) {
+	if (!*started && !out.Failed()) || errors.As(err, &usage) {
 		fmt.Fprintln(stderr, "Run pglease --help, or a command with --help.")
 		return exitUsage
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pglease/pglease/internal/output"
 )
 
 // Exit statuses.
@@ -30,11 +32,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root := newRoot() //nolint:contextcheck // commands get it from ExecuteContextC
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	out := &output{Writer: stdout}
+	out := output.New(stdout)
 	root.SetOut(out)
 	root.SetErr(stderr)
 	command, err := root.ExecuteContextC(ctx)
-	err = out.join(err)
+	err = out.Join(err)
 	var usage usageError
 	switch {
 	case err == nil:
