@@ -59,17 +59,25 @@ func higherEstablishes(ctx context.Context, s *suite) error {
 		}
 		c := s.command(1)
 		want = append(want, c.ID)
-		if err := s.accepted(ctx, token, c); err != nil {
+		if err := s.supersedes(ctx, token, c, before); err != nil {
 			return err
-		}
-		for _, old := range before {
-			if err := s.refused(ctx, old, s.command(2)); err != nil {
-				return err
-			}
 		}
 		before = append(before, token)
 	}
 	return s.holds(ctx, want...)
+}
+
+// supersedes holds the resource to it that a command of this token is accepted, and then none of those before.
+func (s *suite) supersedes(ctx context.Context, token fence.Token, c Command, before []fence.Token) error {
+	if err := s.accepted(ctx, token, c); err != nil {
+		return err
+	}
+	for _, old := range before {
+		if err := s.refused(ctx, old, s.command(2)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func equalValidated(ctx context.Context, s *suite) error {
@@ -104,13 +112,8 @@ func numbers(ctx context.Context, s *suite) error {
 		}
 		c := s.command(1)
 		want = append(want, c.ID)
-		if err := s.accepted(ctx, token, c); err != nil {
+		if err := s.supersedes(ctx, token, c, before); err != nil {
 			return err
-		}
-		for _, old := range before {
-			if err := s.refused(ctx, old, s.command(2)); err != nil {
-				return err
-			}
 		}
 		before = append(before, token)
 	}
