@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/docrights"
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -335,7 +336,8 @@ func TestASessionThatCannotBeRousedIsNotified(t *testing.T) {
 				held, waiting, _ := sleeping(t, pool, newClient(t, pool, pglease.Config{}), waiter, "r")
 				handOver(t, held, waiting)
 			}
-			stranger := newClient(t, poolAs(t, pool, "stranger"), pglease.Config{})
+			limited, _ := docrights.Pool(t, pool, "lease")
+			stranger := newClient(t, limited, pglease.Config{})
 			for n := 0; n < 5 || !strings.Contains(log.String(), "cannot be woken directly"); n++ {
 				held, waiting := acquire(t, stranger, "r"), waitFor(t.Context(), waiter, "r")
 				inLine(t, pool, "r", 1)
@@ -346,25 +348,4 @@ func TestASessionThatCannotBeRousedIsNotified(t *testing.T) {
 			}
 		})
 	}
-}
-
-// poolAs makes a role of that name that has the rights of the docs, and returns its pool.
-func poolAs(t *testing.T, pool *pgxpool.Pool, name string) *pgxpool.Pool {
-	t.Helper()
-	role := name + "_" + pool.Config().ConnConfig.Database
-	quoted := pgx.Identifier{role}.Sanitize()
-	execute(t, pool, "CREATE ROLE "+quoted+" LOGIN PASSWORD 'app'", documentedRights(t, role))
-	t.Cleanup(func() {
-		if _, err := pool.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+quoted+"; DROP ROLE "+quoted); err != nil {
-			t.Logf("the role stays: %v", err)
-		}
-	})
-	config := pool.Config()
-	config.ConnConfig.User, config.ConnConfig.Password = role, "app"
-	limited, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(limited.Close)
-	return limited
 }

@@ -1,68 +1,22 @@
 package reportstore_test
 
 import (
-	"context"
 	"errors"
-	"os"
-	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
-
+	"github.com/pglease/pglease/internal/docrights"
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/reportstore"
 )
-
-// documentedRights is the SQL of docs/operations.md for reports, for a role.
-func documentedRights(t *testing.T, role string) string {
-	t.Helper()
-	text, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), "```sql\n-- report\n")
-	sql, _, ended := strings.Cut(rest, "```")
-	if !found || !ended {
-		t.Fatal("docs/operations.md has no rights for reports")
-	}
-	return strings.ReplaceAll(sql, " TO app;", " TO "+role+";")
-}
 
 // Whoever has the rights of the docs can do all that a store does, and cannot touch what is on record.
 func TestTheRightsForReportsAreEnough(t *testing.T) {
 	t.Parallel()
 	owner, _ := setUp(t)
-	role := "app_" + owner.Config().ConnConfig.Database
-	quoted := pgx.Identifier{role}.Sanitize()
-	for _, sql := range []string{"CREATE ROLE " + quoted, documentedRights(t, quoted)} {
-		if _, err := owner.Exec(t.Context(), sql); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
-	}
-	t.Cleanup(func() {
-		if _, err := owner.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+quoted+"; DROP ROLE "+quoted); err != nil {
-			t.Logf("the role stays: %v", err)
-		}
-	})
-	config := owner.Config()
-	config.ConnConfig.RuntimeParams["role"] = role
-	limited, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(limited.Close)
+	limited, _ := docrights.Pool(t, owner, "report")
 	livesWith(t, newStore(t, limited))
-	for _, sql := range []string{
-		"DELETE FROM pglease.report_version", "UPDATE pglease.report_rejection SET owner_id = ''", "DELETE FROM pglease.reports",
-	} {
-		_, err := limited.Exec(t.Context(), sql)
-		var pg *pgconn.PgError
-		if !errors.As(err, &pg) || pg.Code != "42501" {
-			t.Errorf("%s: %v", sql, err)
-		}
-	}
+	docrights.Forbidden(t, limited,
+		"DELETE FROM pglease.report_version", "UPDATE pglease.report_rejection SET owner_id = ''", "DELETE FROM pglease.reports")
 }
 
 // livesWith does what a store can do.

@@ -2,62 +2,26 @@ package jobs_test
 
 import (
 	"context"
-	"errors"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/docrights"
 	"github.com/pglease/pglease/pglease/jobs"
 )
 
-// documentedRights is the SQL of docs/operations.md that begins with a comment, for a role.
-func documentedRights(t *testing.T, heading, role string) string {
+// limited returns a client with the rights of the docs under a heading and no others.
+func (b bench) limited(t *testing.T, heading string) bench {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(text), "```sql\n-- "+heading+"\n")
-	sql, _, ended := strings.Cut(rest, "```")
-	if !found || !ended {
-		t.Fatalf("docs/operations.md has no rights for %s", heading)
-	}
-	return strings.ReplaceAll(sql, " TO app;", " TO "+role+";")
-}
-
-// limited returns a pool whose sessions have the rights of the docs and no others.
-func (b bench) limited(t *testing.T, name string, headings ...string) *pgxpool.Pool {
-	t.Helper()
-	role := name + "_" + b.pool.Config().ConnConfig.Database
-	quoted := pgx.Identifier{role}.Sanitize()
-	b.exec("CREATE ROLE " + quoted)
-	for _, heading := range headings {
-		b.exec(documentedRights(t, heading, quoted))
-	}
-	t.Cleanup(func() {
-		if _, err := b.pool.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+quoted+"; DROP ROLE "+quoted); err != nil {
-			t.Logf("the role stays: %v", err)
-		}
-	})
-	config := b.pool.Config()
-	config.ConnConfig.RuntimeParams["role"] = role
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	pool, _ := docrights.Pool(t, b.pool, heading)
+	return setUpOn(t, pool)
 }
 
 func TestTheRightsForJobsAreEnough(t *testing.T) {
 	t.Parallel()
 	owner := setUp(t)
-	b := setUpOn(t, owner.limited(t, "works", "jobs: enqueue and work"))
+	b := owner.limited(t, "jobs: enqueue and work")
 	if err := b.CheckSchema(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -122,7 +86,7 @@ func rings(t *testing.T, b bench) {
 func TestTheRightsToEnqueueAreEnough(t *testing.T) {
 	t.Parallel()
 	owner := setUp(t)
-	b := setUpOn(t, owner.limited(t, "asks", "jobs: enqueue"))
+	b := owner.limited(t, "jobs: enqueue")
 	if err := b.CheckSchema(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -144,9 +108,7 @@ func TestTheRightsToEnqueueAreEnough(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	_, err = b.Claim(t.Context(), queue, 1)
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != "42501" {
+	if _, err = b.Claim(t.Context(), queue, 1); !docrights.IsForbidden(err) {
 		t.Errorf("a claim without the right: %v", err)
 	}
 }
@@ -154,7 +116,7 @@ func TestTheRightsToEnqueueAreEnough(t *testing.T) {
 func TestTheRightsForOnceAndOutboxesAreEnough(t *testing.T) {
 	t.Parallel()
 	owner := setUp(t)
-	b := setUpOn(t, owner.limited(t, "sends", "jobs: once and outbox"))
+	b := owner.limited(t, "jobs: once and outbox")
 	for i := range 2 {
 		err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
 			got, repeated, err := jobs.Once(t.Context(), tx, "k", func(context.Context, pgx.Tx) (int, error) { return 7, nil })
