@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -28,17 +29,7 @@ func asError(t *testing.T, err error) *migrations.Error {
 // poolAs returns a pool whose sessions have a name and perhaps other settings.
 func poolAs(t *testing.T, like *pgxpool.Pool, name string, settings map[string]string) *pgxpool.Pool {
 	t.Helper()
-	config := like.Config()
-	config.ConnConfig.RuntimeParams["application_name"] = name
-	for key, value := range settings {
-		config.ConnConfig.RuntimeParams[key] = value
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	return pools.Like(t, like, pools.Settings(map[string]string{"application_name": name}), pools.Settings(settings))
 }
 
 func TestCancelledWhileWaiting(t *testing.T) {

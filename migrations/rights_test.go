@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -26,14 +27,7 @@ func login(t *testing.T, pool *pgxpool.Pool, name string) *pgxpool.Pool {
 			}
 		}
 	})
-	config := pool.Config()
-	config.ConnConfig.User, config.ConnConfig.Password = role, "secret"
-	mine, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(mine.Close)
-	return mine
+	return pools.Like(t, pool, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "secret" })
 }
 
 func TestRoleWithoutRights(t *testing.T) {

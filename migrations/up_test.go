@@ -8,8 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -143,13 +142,7 @@ func lockOf(schema string) string {
 // A pool of one connection that somebody holds must not stop a migrator.
 func TestDrainedPool(t *testing.T) {
 	t.Parallel()
-	config := pgleasetest.Pool(t).Config()
-	config.MaxConns = 1
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pools.Open(t, pgleasetest.URL(t), pools.Conns(1))
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

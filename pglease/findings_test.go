@@ -9,8 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -175,21 +174,7 @@ func TestAFreeResourceNamesNoHolder(t *testing.T) {
 func TestADrainedPoolDoesNotHoldUpARelease(t *testing.T) {
 	t.Parallel()
 	url := pgleasetest.URL(t)
-	honest, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(honest.Close)
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 1
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	honest, pool := pools.Open(t, url), pools.Open(t, url, pools.Conns(1))
 	client := newClient(t, pool, pglease.Config{RequestTimeout: 2 * time.Second})
 	lease := acquire(t, client, "r")
 	drained, err := pool.Acquire(t.Context())
@@ -238,21 +223,7 @@ func TestCloseIsNotHeldUpByAnObserver(t *testing.T) {
 func TestALockedRowDoesNotLoseOthersThoughThePoolIsDrained(t *testing.T) {
 	t.Parallel()
 	url := pgleasetest.URL(t)
-	honest, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(honest.Close)
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 1
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	honest, pool := pools.Open(t, url), pools.Open(t, url, pools.Conns(1))
 	seen := newRenewals()
 	client := newClient(t, pool, pglease.Config{TTL: 3 * time.Second, Observer: seen})
 	other := acquire(t, client, "other")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -19,7 +20,7 @@ import (
 func protected(t *testing.T) (url string, pool *pgxpool.Pool) {
 	t.Helper()
 	url = pgleasetest.URL(t)
-	pool = poolOf(t, url, nil)
+	pool = pools.Open(t, url)
 	execute(t, pool, "CREATE TABLE protected (body text, greatest_fence bigint)", "INSERT INTO protected VALUES ('', 0)")
 	return url, pool
 }

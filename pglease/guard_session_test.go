@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/fence"
@@ -51,7 +52,7 @@ func TestGuardInEveryQueryMode(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			guardStory(t, sessions(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }), pglease.Config{})
+			guardStory(t, pools.Open(t, pgleasetest.URL(t), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }), pglease.Config{})
 		})
 	}
 }
@@ -68,7 +69,7 @@ func TestGuardUnderOtherSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			guardStory(t, sessions(t, func(c *pgxpool.Config) {
+			guardStory(t, pools.Open(t, pgleasetest.URL(t), func(c *pgxpool.Config) {
 				for key, value := range settings {
 					c.ConnConfig.RuntimeParams[key] = value
 				}
@@ -97,20 +98,4 @@ func TestGuardInAnotherSchema(t *testing.T) {
 	if err := pglease.GuardToken(t.Context(), tx, token, pglease.GuardSchema("pg_no")); !errors.Is(err, pglease.ErrInvalidConfig) {
 		t.Errorf("impossible schema: %v", err)
 	}
-}
-
-// sessions returns a pool to a migrated database, configured by change.
-func sessions(t *testing.T, change func(*pgxpool.Config)) *pgxpool.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(pgleasetest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(config)
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
 }

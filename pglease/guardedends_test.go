@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -102,7 +102,7 @@ func TestGuardedTxAddsNoRoundTrip(t *testing.T) {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			sent := &trips{}
-			pool := sessions(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = sent })
+			pool := traced(t, sent)
 			run(t, pool, `CREATE TABLE written (n bigint GENERATED ALWAYS AS IDENTITY, by text)`)
 			lease := acquire(t, newClient(t, pool, pglease.Config{}), "r")
 			sent.sent = nil
@@ -122,7 +122,7 @@ func TestGuardedTxLeavesAUsableConnectionAfterALoss(t *testing.T) {
 	t.Parallel()
 	others, a, _ := guardSetUp(t)
 	lease := acquire(t, a, "r")
-	pool := poolOf(t, others.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	pool := pools.Open(t, others.Config().ConnString(), pools.Conns(1))
 	err := pglease.GuardedTx(t.Context(), pool, lease, func(tx pgx.Tx) error {
 		pgleasetest.ExpireLease(t, others, "r")
 		return write(t, "a")(tx)

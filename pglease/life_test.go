@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/internal/postgres"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease"
@@ -122,24 +123,6 @@ func wholeLife(t *testing.T, pool *pgxpool.Pool, config pglease.Config) (waiterE
 	return events
 }
 
-// poolOf returns a pool for the URL with its configuration changed.
-func poolOf(t *testing.T, url string, change func(*pgxpool.Config)) *pgxpool.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if change != nil {
-		change(config)
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
-}
-
 func execute(t *testing.T, pool *pgxpool.Pool, statements ...string) {
 	t.Helper()
 	for _, sql := range statements {
@@ -158,7 +141,7 @@ func ownServer(t *testing.T, options postgres.Options) (*postgres.Server, *pgxpo
 		t.Fatal(err)
 	}
 	stopAtEnd(t, server)
-	pool := poolOf(t, server.URL(), nil)
+	pool := pools.Open(t, server.URL())
 	if err := migrations.Up(t.Context(), pool, migrations.Lease); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -18,17 +19,7 @@ import (
 // traced returns a pool whose connections have a tracer.
 func traced(t *testing.T, tracer pgx.QueryTracer) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(pgleasetest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.Tracer = tracer
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
+	return pools.Open(t, pgleasetest.URL(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer })
 }
 
 // lateRelease keeps the reply of the next release that serves a line from the client.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglease/pglease/internal/pgbouncer"
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/internal/postgres"
 	"github.com/pglease/pglease/pglease"
 )
@@ -64,7 +65,7 @@ func TestTransactionPooling_O3(t *testing.T) {
 			t.Parallel()
 			url, direct := pooled(t, pgbouncer.Transaction, append(settings, "default_pool_size = 4")...)
 			for _, mode := range []string{"exec", "simple_protocol", "cache_describe"} {
-				transactionPooling(t, poolOf(t, url+"&default_query_exec_mode="+mode, nil), direct)
+				transactionPooling(t, pools.Open(t, url+"&default_query_exec_mode="+mode), direct)
 			}
 		})
 	}
@@ -118,7 +119,7 @@ func wantNothingLeft(t *testing.T, pool, direct *pgxpool.Pool) {
 func TestSessionPooling_O3(t *testing.T) {
 	t.Parallel()
 	url, direct := pooled(t, pgbouncer.Session, "default_pool_size = 50")
-	pool := poolOf(t, url, nil)
+	pool := pools.Open(t, url)
 	events := wholeLife(t, pool, pglease.Config{})
 	if polling, _ := events.of(pglease.EventPollOnly); len(polling) > 0 {
 		t.Errorf("polls: %+v", polling)

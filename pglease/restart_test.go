@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/internal/postgres"
 	"github.com/pglease/pglease/pglease"
 )
@@ -28,7 +29,7 @@ func TestPostgresRestarts_I6(t *testing.T) {
 			server, pool := ownServer(t, postgres.Options{Durable: true})
 			config := pglease.Config{TTL: time.Minute, RenewEvery: 200 * time.Millisecond}
 			client, events := observed(t, pool, config)
-			waiter, waits := observed(t, poolOf(t, server.URL(), nil), config)
+			waiter, waits := observed(t, pools.Open(t, server.URL()), config)
 			lease := acquire(t, client, "r")
 			token := lease.Token()
 			waiting := waitFor(t.Context(), waiter, "r")
@@ -42,7 +43,7 @@ func TestPostgresRestarts_I6(t *testing.T) {
 			}
 			events.more(t, pglease.EventRenewed, 2)
 			wantState(t, lease, pglease.Held)
-			if r := readRow(t, poolOf(t, server.URL(), nil), "r"); lease.Token() != token || r.fence != token.Fence() || !r.current {
+			if r := readRow(t, pools.Open(t, server.URL()), "r"); lease.Token() != token || r.fence != token.Fence() || !r.current {
 				t.Errorf("token %v, row %+v", lease.Token(), r)
 			}
 			releaseAgain(t, lease)
@@ -59,7 +60,7 @@ func TestAReleaseRightAfterARestart_I6(t *testing.T) {
 	t.Parallel()
 	server, pool := ownServer(t, postgres.Options{Durable: true})
 	client, _ := observed(t, pool, pglease.Config{TTL: time.Minute})
-	waiter, waits := observed(t, poolOf(t, server.URL(), nil), pglease.Config{TTL: time.Minute})
+	waiter, waits := observed(t, pools.Open(t, server.URL()), pglease.Config{TTL: time.Minute})
 	for range 3 {
 		lease := acquire(t, client, "r")
 		before, _ := waits.of(pglease.EventWaiting)

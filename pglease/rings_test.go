@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -57,29 +58,18 @@ func TestTheListenerComesBack_W5(t *testing.T) {
 func TestWaitersAreServedWhileNobodyListens_W5(t *testing.T) {
 	t.Parallel()
 	url := pgleasetest.URL(t)
-	pool, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := pools.Open(t, url)
 	refused := errors.New("refused")
 	var refusing atomic.Bool
-	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
-		if refusing.Load() {
-			return refused
+	restricted := pools.Open(t, url, func(c *pgxpool.Config) {
+		c.MinConns = 2
+		c.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			if refusing.Load() {
+				return refused
+			}
+			return nil
 		}
-		return nil
-	}
-	config.MinConns = 2
-	restricted, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(restricted.Close)
+	})
 	said := make(chan pglease.Event, 100)
 	waiter := newClient(t, restricted, pglease.Config{PollEvery: 50 * time.Millisecond, Observer: pglease.ObserverFunc(func(e pglease.Event) {
 		if e.Kind == pglease.EventPollOnly {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -27,7 +28,7 @@ func TestEveryExecMode_T4(t *testing.T) {
 		for _, level := range []string{"read committed", "serializable"} {
 			t.Run(mode.String()+"/"+level, func(t *testing.T) {
 				t.Parallel()
-				wholeLife(t, poolOf(t, pgleasetest.URL(t), func(c *pgxpool.Config) {
+				wholeLife(t, pools.Open(t, pgleasetest.URL(t), func(c *pgxpool.Config) {
 					c.ConnConfig.DefaultQueryExecMode = mode
 					c.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
 				}), pglease.Config{})
@@ -72,7 +73,7 @@ func TestEverySessionSetting_T5(t *testing.T) {
 				t.Parallel()
 				url := pgleasetest.URL(t)
 				setOnRole(t, url, settings...)
-				wholeLife(t, poolOf(t, url, func(c *pgxpool.Config) {
+				wholeLife(t, pools.Open(t, url, func(c *pgxpool.Config) {
 					c.ConnConfig.DefaultQueryExecMode = mode
 				}), pglease.Config{})
 			})
@@ -83,7 +84,7 @@ func TestEverySessionSetting_T5(t *testing.T) {
 // setOnRole makes the settings those of the URL's role in its database.
 func setOnRole(t *testing.T, url string, settings ...string) {
 	t.Helper()
-	admin := poolOf(t, url, nil)
+	admin := pools.Open(t, url)
 	at := admin.Config().ConnConfig
 	execute(t, admin, rogue)
 	for _, setting := range settings {
@@ -96,7 +97,7 @@ func TestReadOnlyByDefault(t *testing.T) {
 	t.Parallel()
 	url := pgleasetest.URL(t)
 	setOnRole(t, url, "default_transaction_read_only = on")
-	client := newClient(t, poolOf(t, url, nil), pglease.Config{})
+	client := newClient(t, pools.Open(t, url), pglease.Config{})
 	_, err := client.TryAcquire(t.Context(), "r")
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "25006" || !strings.Contains(err.Error(), `acquire "r"`) || errors.Is(err, pglease.ErrHeld) {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/internal/postgres"
 	"github.com/pglease/pglease/pglease"
 )
@@ -55,7 +56,7 @@ func parsed(t *testing.T, text string) *url.URL {
 func (p pair) replicated(t *testing.T) {
 	t.Helper()
 	var written string
-	primary, standby := poolOf(t, p.primary.URL(), nil), poolOf(t, p.standby.URL(), nil)
+	primary, standby := pools.Open(t, p.primary.URL()), pools.Open(t, p.standby.URL())
 	if err := primary.QueryRow(t.Context(), "SELECT pg_logical_emit_message(true, '', '')::text").Scan(&written); err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +87,8 @@ func TestALeaseGoesOnAfterAFailover_T6(t *testing.T) {
 	t.Parallel()
 	servers := newPair(t)
 	config := pglease.Config{TTL: time.Minute, RenewEvery: 200 * time.Millisecond}
-	client, events := observed(t, poolOf(t, servers.url, nil), config)
-	waiter, waits := observed(t, poolOf(t, servers.url, nil), config)
+	client, events := observed(t, pools.Open(t, servers.url), config)
+	waiter, waits := observed(t, pools.Open(t, servers.url), config)
 	lease := acquire(t, client, "r")
 	token := lease.Token()
 	waiting := waitFor(t.Context(), waiter, "r")
@@ -97,7 +98,7 @@ func TestALeaseGoesOnAfterAFailover_T6(t *testing.T) {
 	servers.fail(t)
 	events.more(t, pglease.EventRenewed, 3)
 	wantState(t, lease, pglease.Held)
-	standby := poolOf(t, servers.standby.URL(), nil)
+	standby := pools.Open(t, servers.standby.URL())
 	if r := readRow(t, standby, "r"); lease.Token() != token || r.fence != token.Fence() || r.lease != token.LeaseID().String() || !r.current {
 		t.Errorf("token %v, row %+v", lease.Token(), r)
 	}
@@ -118,7 +119,7 @@ func generation(fence int64) int64 { return fence >> 41 }
 func TestFencesGrowThoughGrantsWereLost(t *testing.T) {
 	t.Parallel()
 	servers := newPair(t)
-	pool := poolOf(t, servers.url, nil)
+	pool := pools.Open(t, servers.url)
 	client, _ := observed(t, pool, pglease.Config{TTL: time.Minute, RenewEvery: 500 * time.Millisecond})
 	release(t, acquire(t, client, "r"))
 	servers.replicated(t)
@@ -149,7 +150,7 @@ func TestFencesGrowThoughGrantsWereLost(t *testing.T) {
 	if _, err := client.TryAcquire(t.Context(), "s"); !errors.Is(err, pglease.ErrStaleServer) {
 		t.Errorf("TryAcquire at the old primary: %v", err)
 	}
-	if r := readRow(t, poolOf(t, servers.primary.URL(), nil), "s"); r.current {
+	if r := readRow(t, pools.Open(t, servers.primary.URL()), "s"); r.current {
 		t.Errorf("the refused grant is held: %+v", r)
 	}
 	if err := servers.primary.Kill(); err != nil {
@@ -166,7 +167,7 @@ func TestFencesGrowThoughGrantsWereLost(t *testing.T) {
 func TestAnOldPrimaryRenewsNothing(t *testing.T) {
 	t.Parallel()
 	servers := newPair(t)
-	client, events := observed(t, poolOf(t, servers.url, nil), pglease.Config{TTL: time.Minute, RenewEvery: 200 * time.Millisecond})
+	client, events := observed(t, pools.Open(t, servers.url), pglease.Config{TTL: time.Minute, RenewEvery: 200 * time.Millisecond})
 	lease := acquire(t, client, "r")
 	servers.replicated(t)
 	servers.fail(t)
@@ -193,7 +194,7 @@ func TestAnOldPrimaryRenewsNothing(t *testing.T) {
 	if again, _ := events.of(pglease.EventRenewed); len(again) != len(renewed) {
 		t.Errorf("%d renewals at the old primary", len(again)-len(renewed))
 	}
-	if r := readRow(t, poolOf(t, servers.primary.URL(), nil), "r"); !r.current {
+	if r := readRow(t, pools.Open(t, servers.primary.URL()), "r"); !r.current {
 		t.Errorf("the old primary has %+v", r)
 	}
 	wantState(t, lease, pglease.Held) // by what the new one promised, until that runs out
@@ -223,8 +224,8 @@ func TestThePoolReachesAStandby_T6(t *testing.T) {
 	t.Parallel()
 	servers := newPair(t)
 	var port atomic.Value
-	port.Store(poolOf(t, servers.primary.URL(), nil).Config().ConnConfig.Port)
-	pool := poolOf(t, servers.primary.URL(), func(c *pgxpool.Config) {
+	port.Store(pools.Open(t, servers.primary.URL()).Config().ConnConfig.Port)
+	pool := pools.Open(t, servers.primary.URL(), func(c *pgxpool.Config) {
 		c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
 			c.Port = port.Load().(uint16)
 			return nil
@@ -240,7 +241,7 @@ func TestThePoolReachesAStandby_T6(t *testing.T) {
 	}
 	servers.replicated(t)
 
-	standby := poolOf(t, servers.standby.URL(), nil)
+	standby := pools.Open(t, servers.standby.URL())
 	port.Store(standby.Config().ConnConfig.Port)
 	pool.Reset()
 	if err := servers.primary.Kill(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/pglease"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -200,21 +201,13 @@ func TestARowLockLongerThanTheTTL_L2(t *testing.T) {
 
 func TestADrainedPoolDoesNotLoseLeases_L4(t *testing.T) {
 	t.Parallel()
-	config, err := pgxpool.ParseConfig(pgleasetest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 2
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	const conns = 2
+	pool := pools.Open(t, pgleasetest.URL(t), pools.Conns(conns))
 	seen := newRenewals()
 	client := newClient(t, pool, pglease.Config{TTL: time.Second, Observer: seen})
 	lease := acquire(t, client, "r")
 	var drained []*pgxpool.Conn
-	for range config.MaxConns {
+	for range conns {
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -232,22 +225,8 @@ func TestADrainedPoolDoesNotLoseLeases_L4(t *testing.T) {
 func TestAStatementTimeoutOnTheRole_T5(t *testing.T) {
 	t.Parallel()
 	url := pgleasetest.URL(t)
-	honest, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(honest.Close)
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 1
-	config.ConnConfig.RuntimeParams["statement_timeout"] = "200ms"
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	honest := pools.Open(t, url)
+	pool := pools.Open(t, url, pools.Conns(1), pools.Settings(map[string]string{"statement_timeout": "200ms"}))
 	client := newClient(t, pool, pglease.Config{})
 	lease := acquire(t, client, "r")
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/internal/postgres"
 	"github.com/pglease/pglease/pglease"
 )
@@ -106,7 +107,7 @@ func cancelCommits(t *testing.T, pool *pgxpool.Pool) (stop func()) {
 func TestACancelledWaitForAStandbyIsNoGrant(t *testing.T) {
 	t.Parallel()
 	server, admin := ownServer(t, postgres.Options{Durable: true})
-	client, _ := observed(t, poolOf(t, server.URL(), nil), pglease.Config{TTL: time.Minute, RequestTimeout: 20 * time.Second})
+	client, _ := observed(t, pools.Open(t, server.URL()), pglease.Config{TTL: time.Minute, RequestTimeout: 20 * time.Second})
 	release(t, acquire(t, client, "old"))
 	ghost(t, admin, true)
 	stop := cancelCommits(t, admin)
@@ -142,7 +143,7 @@ func TestACancelledWaitForAStandbyIsNoGrant(t *testing.T) {
 func TestACancelledWaitForAStandbyExtendsNoTrust(t *testing.T) {
 	t.Parallel()
 	server, admin := ownServer(t, postgres.Options{Durable: true})
-	client, events := observed(t, poolOf(t, server.URL(), nil), pglease.Config{
+	client, events := observed(t, pools.Open(t, server.URL()), pglease.Config{
 		TTL: time.Minute, RenewEvery: 2 * time.Second, UnitOfWork: 57 * time.Second, RequestTimeout: 20 * time.Second,
 	})
 	lease := acquire(t, client, "r")
@@ -180,8 +181,8 @@ func TestACancelledWaitForAStandbyHandsNothingOver(t *testing.T) {
 		TTL: time.Minute, RenewEvery: 20 * time.Second, RequestTimeout: 20 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}
-	holder, own := observed(t, poolOf(t, server.URL(), nil), config)
-	other, others := observed(t, poolOf(t, server.URL(), nil), config)
+	holder, own := observed(t, pools.Open(t, server.URL()), config)
+	other, others := observed(t, pools.Open(t, server.URL()), config)
 	for waiter, events := range map[*pglease.Client]*journal{holder: own, other: others} {
 		lease := acquire(t, holder, "r")
 		waiting := waitFor(t.Context(), waiter, "r")
@@ -217,8 +218,8 @@ func TestACancelledWaitForAStandbyHandsNothingOver(t *testing.T) {
 func TestAPlaceInLineWaitsForNothing(t *testing.T) {
 	t.Parallel()
 	server, admin := ownServer(t, postgres.Options{Durable: true})
-	holder := newClient(t, poolOf(t, server.URL(), nil), pglease.Config{})
-	waiter := newClient(t, poolOf(t, server.URL(), nil), pglease.Config{})
+	holder := newClient(t, pools.Open(t, server.URL()), pglease.Config{})
+	waiter := newClient(t, pools.Open(t, server.URL()), pglease.Config{})
 	held := acquire(t, holder, "r")
 	first := waitFor(t.Context(), waiter, "r") // makes its session
 	inLine(t, admin, "r", 1)
@@ -246,7 +247,7 @@ func TestAReleaseWaitsForNothing(t *testing.T) {
 	t.Parallel()
 	server, admin := ownServer(t, postgres.Options{Durable: true})
 	config := pglease.Config{RequestTimeout: time.Second}
-	holder, waiter := newClient(t, poolOf(t, server.URL(), nil), config), newClient(t, poolOf(t, server.URL(), nil), config)
+	holder, waiter := newClient(t, pools.Open(t, server.URL()), config), newClient(t, pools.Open(t, server.URL()), config)
 	short, long, waits := acquire(t, holder, "short"), acquire(t, holder, "long", pglease.WithTTL(time.Hour)), acquire(t, holder, "waited for")
 	waiting := waitFor(t.Context(), waiter, "waited for")
 	inLine(t, admin, "waited for", 1)
@@ -270,7 +271,7 @@ func TestAReleaseThatACrashTook(t *testing.T) {
 	t.Parallel()
 	server, admin := ownServer(t, postgres.Options{Durable: true})
 	execute(t, admin, "ALTER SYSTEM SET wal_writer_delay = '10s'", "SELECT pg_reload_conf()")
-	client := newClient(t, poolOf(t, server.URL(), nil), pglease.Config{TTL: 3 * time.Second})
+	client := newClient(t, pools.Open(t, server.URL()), pglease.Config{TTL: 3 * time.Second})
 	for try := 1; ; try++ {
 		lease := acquire(t, client, "r")
 		release(t, lease)

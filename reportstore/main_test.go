@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -119,20 +120,5 @@ func refused(tb testing.TB, pool *pgxpool.Pool, code, sql string) {
 // withSettings returns a pool to a migrated database whose sessions have the settings.
 func withSettings(tb testing.TB, settings map[string]string, change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	tb.Helper()
-	config, err := pgxpool.ParseConfig(pgleasetest.URL(tb, migrations.Report))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for name, value := range settings {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
-	for _, c := range change {
-		c(config)
-	}
-	pool, err := pgxpool.NewWithConfig(tb.Context(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(pool.Close)
-	return pool
+	return pools.Open(tb, pgleasetest.URL(tb, migrations.Report), append(change, pools.Settings(settings))...)
 }

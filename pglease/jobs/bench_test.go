@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -61,17 +62,7 @@ const benchWorkers = 8
 
 func benchPool(tb testing.TB) *pgxpool.Pool {
 	tb.Helper()
-	config, err := pgxpool.ParseConfig(pgleasetest.URL(tb, migrations.Jobs))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	config.MaxConns = benchWorkers + 2
-	pool, err := pgxpool.NewWithConfig(tb.Context(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(pool.Close)
-	return pool
+	return pools.Open(tb, pgleasetest.URL(tb, migrations.Jobs), pools.Conns(benchWorkers+2))
 }
 
 func updateTwice(ctx context.Context, pool *pgxpool.Pool) (int, error) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -99,7 +100,7 @@ func TestManyCompleteAndClaim_J1(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const total = 1000
-			b := setUpOn(t, poolOf(t, pgleasetest.URL(t, migrations.Jobs), 8, settings), jobs.Config{TTL: time.Hour})
+			b := setUpOn(t, pools.Open(t, pgleasetest.URL(t, migrations.Jobs), pools.Conns(8), pools.Settings(settings)), jobs.Config{TTL: time.Hour})
 			b.exec("INSERT INTO pglease.job (queue, state, max_attempts, payload) SELECT $1, 'ready', 3, '{}' FROM generate_series(1, $2::int)", queue, total)
 			var mu sync.Mutex
 			seen := map[int64]int{}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/pglease/jobs/internal/jobsdb"
@@ -57,17 +58,8 @@ func (s *since) beginning() bool {
 
 func setUpTraced(t *testing.T) (bench, *since) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(pgleasetest.URL(t, migrations.Jobs))
-	if err != nil {
-		t.Fatal(err)
-	}
 	tracer := &since{}
-	config.ConnConfig.Tracer = tracer
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pools.Open(t, pgleasetest.URL(t, migrations.Jobs), func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer })
 	return setUpOn(t, pool), tracer
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -84,7 +85,7 @@ func (s *stopper) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDat
 func TestAProcessThatStopsWhilePromoting(t *testing.T) {
 	t.Parallel()
 	url := pgleasetest.URL(t, migrations.Jobs)
-	b := setUpOn(t, poolOf(t, url, 4, nil))
+	b := setUpOn(t, pools.Open(t, url, pools.Conns(4)))
 	next := b.enqueue(in("a"), in("a"))[1]
 	b.done(b.one()) // which leaves the partition to be moved on
 

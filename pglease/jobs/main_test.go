@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -67,19 +68,7 @@ func newClient(tb testing.TB, pool *pgxpool.Pool, config ...jobs.Config) *jobs.C
 // withSettings returns a pool to a migrated database whose sessions have the settings.
 func withSettings(tb testing.TB, settings map[string]string) *pgxpool.Pool {
 	tb.Helper()
-	config, err := pgxpool.ParseConfig(pgleasetest.URL(tb, migrations.Jobs))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for name, value := range settings {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
-	pool, err := pgxpool.NewWithConfig(tb.Context(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(pool.Close)
-	return pool
+	return pools.Open(tb, pgleasetest.URL(tb, migrations.Jobs), pools.Settings(settings))
 }
 
 // enqueue adds jobs to the queue and returns their ids.

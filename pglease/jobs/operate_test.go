@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -120,19 +121,8 @@ func TestSessionsDoNotMatter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config, err := pgxpool.ParseConfig(pgleasetest.URL(t, migrations.Jobs))
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.ConnConfig.DefaultQueryExecMode = mode
-			for name, value := range settings {
-				config.ConnConfig.RuntimeParams[name] = value
-			}
-			pool, err := pgxpool.NewWithConfig(t.Context(), config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(pool.Close)
+			pool := pools.Open(t, pgleasetest.URL(t, migrations.Jobs), pools.Settings(settings),
+				func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			everything(t, setUpOn(t, pool))
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -148,7 +149,7 @@ func TestKilledWorkersJobRunsAgain_J4(t *testing.T) {
 		ttl = jobs.DefaultTTL
 	}
 	url := pgleasetest.URL(t, migrations.Jobs)
-	b := setUpOn(t, poolOf(t, url, 4, nil))
+	b := setUpOn(t, pools.Open(t, url, pools.Conns(4)))
 	id := b.enqueue(jobs.Job{Payload: []byte(`"hang"`)})[0]
 	first := startWorker(t, url, ttl)
 	if !first.output.Scan() || first.output.Text() != "claimed "+strconv.FormatInt(id, 10) {
@@ -174,7 +175,7 @@ func TestKilledWorkersJobRunsAgain_J4(t *testing.T) {
 func TestJobThatKillsItsWorker_J3(t *testing.T) {
 	t.Parallel()
 	url := pgleasetest.URL(t, migrations.Jobs)
-	b := setUpOn(t, poolOf(t, url, 4, nil))
+	b := setUpOn(t, pools.Open(t, url, pools.Conns(4)))
 	b.exec(resourceTable)
 	deadly := b.enqueue(jobs.Job{Payload: []byte(`"die"`), MaxAttempts: 3, Priority: jobs.MaxPriority})[0]
 	good := b.enqueue(jobs.Job{}, jobs.Job{})
@@ -230,7 +231,7 @@ func TestSoakWithKilledWorkers(t *testing.T) {
 		total = 500
 	}
 	url := pgleasetest.URL(t, migrations.Jobs)
-	b := setUpOn(t, poolOf(t, url, 4, nil))
+	b := setUpOn(t, pools.Open(t, url, pools.Conns(4)))
 	b.exec(resourceTable)
 	b.exec("INSERT INTO pglease.job (queue, state, max_attempts, payload) SELECT $1, 'ready', 1000, '{}' FROM generate_series(1, $2::int)", queue, total)
 	workers := make([]*process, 3)

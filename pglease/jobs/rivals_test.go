@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -19,25 +18,6 @@ import (
 
 // long tells whether the tests take the numbers of a release and not those of every day.
 func long() bool { return os.Getenv("PGLEASE_LONG") != "" }
-
-// poolOf returns a pool of so many connections whose sessions have the settings.
-func poolOf(tb testing.TB, url string, conns int32, settings map[string]string) *pgxpool.Pool {
-	tb.Helper()
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	config.MaxConns = conns
-	for name, value := range settings {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
-	pool, err := pgxpool.NewWithConfig(tb.Context(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(pool.Close)
-	return pool
-}
 
 // No job is claimed twice, and nobody gets more than asked for, whatever joins the planner likes.
 func TestManyClaimers_J1(t *testing.T) {
@@ -55,7 +35,7 @@ func TestManyClaimers_J1(t *testing.T) {
 			if name == "default" || long() {
 				total = 10_000
 			}
-			b := setUpOn(t, poolOf(t, pgleasetest.URL(t, migrations.Jobs), 16, settings), jobs.Config{TTL: time.Hour})
+			b := setUpOn(t, pools.Open(t, pgleasetest.URL(t, migrations.Jobs), pools.Conns(16), pools.Settings(settings)), jobs.Config{TTL: time.Hour})
 			b.exec("INSERT INTO pglease.job (queue, state, max_attempts, payload) SELECT $1, 'ready', 3, '{}' FROM generate_series(1, $2::int)", queue, total)
 			var mu sync.Mutex
 			seen := map[int64]int{}
@@ -107,7 +87,7 @@ func TestReapersAndClaimersNeverDeadlock(t *testing.T) {
 		seconds = time.Minute
 	}
 	url := pgleasetest.URL(t, migrations.Jobs)
-	pool := poolOf(t, url, 24, nil)
+	pool := pools.Open(t, url, pools.Conns(24))
 	b := setUpOn(t, pool, jobs.Config{TTL: jobs.MinTTL, MaxAttempts: 1_000_000})
 	for i := range 40 {
 		list := make([]jobs.Job, 50)
@@ -150,7 +130,7 @@ func TestReapersAndClaimersNeverDeadlock(t *testing.T) {
 	}
 	group.Wait()
 	pool.Close() // the statistics of a session arrive with its end at the latest
-	other := setUpOn(t, poolOf(t, url, 1, nil))
+	other := setUpOn(t, pools.Open(t, url, pools.Conns(1)))
 	if n := value[int64](other, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n != 0 {
 		t.Errorf("%d deadlocks", n)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -47,7 +48,7 @@ func deadlySaga(ctx context.Context, pool *pgxpool.Pool, c *jobs.Claim) error {
 func TestSagaSurvivesKills(t *testing.T) {
 	t.Parallel()
 	url := pgleasetest.URL(t, migrations.Jobs)
-	b := setUpOn(t, poolOf(t, url, 4, nil))
+	b := setUpOn(t, pools.Open(t, url, pools.Conns(4)))
 	b.exec(journalTable)
 	b.exec("CREATE TABLE death (n int PRIMARY KEY)")
 	// On a busy machine a claim of a second may be cut off, and each attempt counts.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/jobs"
 	"github.com/pglease/pglease/pglease/pgleasetest"
@@ -90,7 +91,7 @@ func TestSilentNetworkEndsTheContext_L1(t *testing.T) {
 	url := pgleasetest.URL(t, migrations.Jobs)
 	faults := pgleasetest.NewFaults()
 	pool := faults.Pool(t, url)
-	b := setUpOn(t, poolOf(t, url, 4, nil))
+	b := setUpOn(t, pools.Open(t, url, pools.Conns(4)))
 	b.enqueue(jobs.Job{})
 	cause := make(chan error, 1)
 	stop := works(t, pool, jobs.Config{PollEvery: hours, TTL: time.Second}, func(ctx context.Context, c *jobs.Claim) error {
@@ -113,8 +114,8 @@ func TestSilentNetworkEndsTheContext_L1(t *testing.T) {
 func TestDrainedPoolKeepsClaims_L4(t *testing.T) {
 	t.Parallel()
 	url := pgleasetest.URL(t, migrations.Jobs)
-	pool := poolOf(t, url, 2, nil)
-	b := setUpOn(t, poolOf(t, url, 4, nil))
+	pool := pools.Open(t, url, pools.Conns(2))
+	b := setUpOn(t, pools.Open(t, url, pools.Conns(4)))
 	id := b.enqueue(jobs.Job{})[0]
 	works(t, pool, jobs.Config{PollEvery: hours, TTL: 20 * time.Second, HeartbeatEvery: 50 * time.Millisecond}, func(ctx context.Context, c *jobs.Claim) error {
 		one, err := pool.Acquire(ctx)

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/migrations"
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/fence/httpfence"
@@ -236,13 +235,7 @@ func TestLostCommitIsUnknown(t *testing.T) {
 func TestTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
 	for own, want := range map[string]string{"0": "7s", "1d": "7s", "1234ms": "1234ms"} {
-		config := newPool(t).Config()
-		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = own
-		pool, err := pgxpool.NewWithConfig(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
+		pool := pools.Like(t, newPool(t), pools.Settings(map[string]string{"idle_in_transaction_session_timeout": own}))
 		var limit, isolation string
 		url := serve(t, newGuard(t, pool, httpfence.Config{Timeout: 5 * time.Second}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			err := httpfence.Tx(r.Context()).QueryRow(r.Context(), `SELECT current_setting('idle_in_transaction_session_timeout'),

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/internal/authority"
 	"github.com/pglease/pglease/pglease/internal/mint"
@@ -61,17 +62,8 @@ func (s *sent) take() string {
 
 func tracedBench(t *testing.T) (bench, *sent) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(pgleasetest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	statements := &sent{}
-	config.ConnConfig.Tracer = statements
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := pools.Open(t, pgleasetest.URL(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = statements })
 	return benchOn(t, pool), statements
 }
 

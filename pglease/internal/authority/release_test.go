@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/pglease/internal/authority"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
@@ -15,16 +15,7 @@ import (
 // like is the bench by connections with other settings.
 func (b bench) like(settings map[string]string) bench {
 	b.Helper()
-	config := b.pool.Config()
-	for name, value := range settings {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
-	pool, err := pgxpool.NewWithConfig(b.Context(), config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(pool.Close)
-	return benchOn(b.T, pool)
+	return benchOn(b.T, pools.Like(b, b.pool, pools.Settings(settings)))
 }
 
 // A release that was committed is one, though its ring fails: here, for want of the right to ring.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/internal/schema"
 	"github.com/pglease/pglease/pglease/fence"
 	"github.com/pglease/pglease/pglease/internal/authority"
@@ -151,18 +152,8 @@ func TestServerIsolationDoesNotMatter_T4(t *testing.T) {
 	for _, level := range []string{"serializable", "repeatable read", "read uncommitted"} {
 		t.Run(level, func(t *testing.T) {
 			t.Parallel()
-			config, err := pgxpool.ParseConfig(pgleasetest.URL(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			config.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
-			config.MaxConns = 20
-			pool, err := pgxpool.NewWithConfig(t.Context(), config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer pool.Close()
-			b := benchOn(t, pool)
+			b := benchOn(t, pools.Open(t, pgleasetest.URL(t), pools.Conns(20),
+				pools.Settings(map[string]string{"default_transaction_isolation": level})))
 			b.release(b.granted("r", 255))
 			var wg sync.WaitGroup
 			for client := range byte(20) {
