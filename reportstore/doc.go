@@ -72,9 +72,11 @@
 //
 // Every version with its content, and every refusal, until somebody prunes them:
 //
+//	BEGIN;
 //	SET LOCAL pglease.prune = on;
 //	DELETE FROM pglease.report_version WHERE published_at < ...;
 //	DELETE FROM pglease.report_rejection WHERE rejected_at < ...;
+//	COMMIT;
 //
 // The rows of reports stay for ever. Their number is that of the reports, and a row that went would
 // take its watermark along: the next write would be a first one, whoever it came from.

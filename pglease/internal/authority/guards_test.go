@@ -263,6 +263,23 @@ func TestHistoryCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
+// TestHistoryCanBePruned: under the setting, for one transaction, and no fence falls by it.
+func TestHistoryCanBePruned(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	last := b.granted("r", 1)
+	b.release(last)
+	b.exec("SET LOCAL pglease.prune = on; DELETE FROM pglease.lease_history WHERE ended_at < clock_timestamp()")
+	var n int
+	b.query("SELECT count(*) FROM pglease.lease_history", nil, &n)
+	if n != 0 {
+		t.Errorf("%d rows", n)
+	}
+	if next := b.granted("r", 2); next.Fence() <= last.Fence() {
+		t.Errorf("fence %d after %d", next.Fence(), last.Fence())
+	}
+}
+
 // TestNobodyMayBreakTheInvariants tries what a hurried operator might type.
 func TestNobodyMayBreakTheInvariants(t *testing.T) {
 	t.Parallel()
