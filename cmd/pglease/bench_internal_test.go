@@ -12,16 +12,16 @@ func TestBench(t *testing.T) {
 	t.Parallel()
 	args := strings.Fields("bench pairs --clients 2 --for 30ms --rounds 1 --history off --database-url")
 	args = append(args, pgleasetest.URL(t))
-	call(t.Context(), "", args...).want(t, exitDone, "ratio to the limit ", "schema pglease_bench_")
+	call(t.Context(), "", args...).Want(t, exitDone, "ratio to the limit ", "schema pglease_bench_")
 
 	r := call(t.Context(), "", append(args, "--json")...)
-	r.want(t, exitDone, `"work":"pairs"`, "schema pglease_bench_")
+	r.Want(t, exitDone, `"work":"pairs"`, "schema pglease_bench_")
 	var result struct {
 		Rate    float64 `json:"rate"`
 		History bool    `json:"history"`
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &result); err != nil || result.Rate <= 0 || result.History {
-		t.Errorf("%v: %s", err, r.stdout)
+	if err := json.Unmarshal([]byte(r.Stdout), &result); err != nil || result.Rate <= 0 || result.History {
+		t.Errorf("%v: %s", err, r.Stdout)
 	}
 }
 
@@ -31,10 +31,10 @@ func TestBenchStartsADatabase(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	r := call(t.Context(), "", strings.Fields("bench refused --clients 1 --for 30ms --rounds 1 --json")...)
-	r.want(t, exitDone, `"durable":true`, " started from ")
+	r.Want(t, exitDone, `"durable":true`, " started from ")
 	t.Setenv("PGHOST", "127.0.0.1")
 	t.Setenv("PGPORT", "1")
-	call(t.Context(), "", "bench", "refused").want(t, exitError, "", "the Postgres that was given: ")
+	call(t.Context(), "", "bench", "refused").Want(t, exitError, "", "the Postgres that was given: ")
 }
 
 func TestBenchWrongCalls(t *testing.T) {
@@ -50,15 +50,15 @@ func TestBenchWrongCalls(t *testing.T) {
 		"pairs --database-url nonsense":   "cannot parse",
 		"renew --clients 2 --leases 1000": "renew is the work of one client",
 	} {
-		call(t.Context(), "", strings.Fields("bench "+args)...).want(t, exitUsage, "", want)
+		call(t.Context(), "", strings.Fields("bench "+args)...).Want(t, exitUsage, "", want)
 	}
 }
 
 func TestBenchHelp(t *testing.T) {
 	t.Parallel()
 	r := call(t.Context(), "", "bench", "--help")
-	r.want(t, exitDone, "Usage:\n  pglease bench WORK", "")
-	for line := range strings.Lines(r.stdout) {
+	r.Want(t, exitDone, "Usage:\n  pglease bench WORK", "")
+	for line := range strings.Lines(r.Stdout) {
 		if len(line) > 81 {
 			t.Errorf("a line is longer than 80 columns: %s", line)
 		}

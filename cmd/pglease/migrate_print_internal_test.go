@@ -20,12 +20,12 @@ func TestPrintedFilesRun(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			s := newSession(t)
-			s.call("", "migrate up --line all").want(t, exitDone, "applied", "")
+			s.call("", "migrate up --line all").Want(t, exitDone, "applied", "")
 			want := s.dump()
-			s.call("", "migrate down --line all --yes").want(t, exitDone, "reverted", "")
+			s.call("", "migrate down --line all --yes").Want(t, exitDone, "reverted", "")
 
 			dir := t.TempDir()
-			s.call("", "migrate print --line all --format "+format+" --dir "+dir).want(t, exitDone, dir, "")
+			s.call("", "migrate print --line all --format "+format+" --dir "+dir).Want(t, exitDone, dir, "")
 			ups, downs := parts(t, format, dir)
 			for range 2 {
 				for _, sql := range ups {
@@ -89,15 +89,15 @@ func TestPrintedTextCanBePiped(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			s := newSession(t)
-			s.call("", "migrate up --line all").want(t, exitDone, "applied", "")
+			s.call("", "migrate up --line all").Want(t, exitDone, "applied", "")
 			want := s.dump()
-			s.call("", "migrate down --line all --yes").want(t, exitDone, "reverted", "")
+			s.call("", "migrate down --line all --yes").Want(t, exitDone, "reverted", "")
 			printed := "migrate print --line all --format " + format
-			s.execute(s.call("", printed).stdout)
+			s.execute(s.call("", printed).Stdout)
 			if got := s.dump(); got != want {
 				t.Errorf("the printed text made another catalogue:\n%s", catalogue.Differences(want, got))
 			}
-			s.execute(s.call("", printed+" --down").stdout)
+			s.execute(s.call("", printed+" --down").Stdout)
 			s.execute("DROP SCHEMA ops") // which is empty
 		})
 	}
@@ -111,19 +111,19 @@ func TestPrintNames(t *testing.T) {
 		"tern":           "-- file: 041_pglease_lease_authority.sql\nCREATE SCHEMA",
 	} {
 		r := call(t.Context(), "", "migrate", "print", "--format", format, "--start", "41")
-		r.want(t, exitDone, want, "")
+		r.Want(t, exitDone, want, "")
 	}
 	// The number goes on over the lines, so that one directory holds them all.
 	r := call(t.Context(), "", "migrate", "print", "--line", "all")
-	for n, line := range strings.Split(r.stdout, "-- file: ")[1:] {
+	for n, line := range strings.Split(r.Stdout, "-- file: ")[1:] {
 		if want := n + 1; !strings.HasPrefix(line, fmt.Sprintf("%06d_", want)) {
 			t.Errorf("file %d is %.40s", n, line)
 		}
 	}
 	// After an upgrade nothing is printed that was printed before.
 	latest := migrations.Latest(migrations.Lease)
-	if r := call(t.Context(), "", "migrate", "print", "--after", fmt.Sprint(latest)); r.stdout != "" || r.code != exitDone {
-		t.Errorf("code %d: %s", r.code, r.stdout)
+	if r := call(t.Context(), "", "migrate", "print", "--after", fmt.Sprint(latest)); r.Stdout != "" || r.Code != exitDone {
+		t.Errorf("code %d: %s", r.Code, r.Stdout)
 	}
 }
 
@@ -131,13 +131,13 @@ func TestPrintOverwritesNothing(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new")
 	args := []string{"migrate", "print", "--format", "tern", "--dir", dir}
-	call(t.Context(), "", args...).want(t, exitDone, "001_pglease_lease_authority.sql\n", "")
-	call(t.Context(), "", args...).want(t, exitDone, "nothing to do\n", "")
+	call(t.Context(), "", args...).Want(t, exitDone, "001_pglease_lease_authority.sql\n", "")
+	call(t.Context(), "", args...).Want(t, exitDone, "nothing to do\n", "")
 	path := filepath.Join(dir, "001_pglease_lease_authority.sql")
 	if err := os.WriteFile(path, []byte("-- mine\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	call(t.Context(), "", args...).want(t, exitError, "", path+" is there with another text\n")
+	call(t.Context(), "", args...).Want(t, exitError, "", path+" is there with another text\n")
 	if text, err := os.ReadFile(path); err != nil || string(text) != "-- mine\n" {
 		t.Errorf("it was overwritten: %q, %v", text, err)
 	}

@@ -7,38 +7,15 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pglease/pglease/internal/commandtest"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
 func TestMain(m *testing.M) { pgleasetest.Main(m) }
 
-// A result is what a call of the command came to.
-type result struct {
-	code           int
-	stdout, stderr string
-}
-
-// call runs the command with its words and an input.
-func call(ctx context.Context, stdin string, args ...string) result {
-	var stdout, stderr bytes.Buffer
-	code := run(ctx, args, strings.NewReader(stdin), &stdout, &stderr)
-	return result{code, stdout.String(), stderr.String()}
-}
-
-// want holds a result to a code and to what it must contain. An empty word means empty output.
-func (r result) want(t *testing.T, code int, stdout, stderr string) {
-	t.Helper()
-	if r.code != code || !has(r.stdout, stdout) || !has(r.stderr, stderr) {
-		t.Errorf("exit code %d, want %d\nstdout: %s\nwant:   %s\nstderr: %s\nwant:   %s",
-			r.code, code, r.stdout, stdout, r.stderr, stderr)
-	}
-}
-
-func has(text, word string) bool {
-	if word == "" {
-		return text == ""
-	}
-	return strings.Contains(text, word)
+// call runs the command with an input and its words.
+func call(ctx context.Context, stdin string, args ...string) commandtest.Result {
+	return commandtest.Command(run).Call(ctx, strings.NewReader(stdin), args...)
 }
 
 func TestWrongCalls(t *testing.T) {
@@ -70,7 +47,7 @@ func TestWrongCalls(t *testing.T) {
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
-			call(t.Context(), "", strings.Fields(args)...).want(t, exitUsage, "", want)
+			call(t.Context(), "", strings.Fields(args)...).Want(t, exitUsage, "", want)
 		})
 	}
 }
@@ -79,15 +56,15 @@ func TestHelp(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{"", "version", "migrate", "migrate up", "migrate down", "migrate version", "migrate force", "migrate print"} {
 		r := call(t.Context(), "", append(strings.Fields(args), "--help")...)
-		r.want(t, exitDone, "Usage:\n  pglease "+args, "")
-		for line := range strings.Lines(r.stdout) {
+		r.Want(t, exitDone, "Usage:\n  pglease "+args, "")
+		for line := range strings.Lines(r.Stdout) {
 			if len(line) > 130 {
 				t.Errorf("help of %q has a line of %d characters: %s", args, len(line), line)
 			}
 		}
 	}
-	call(t.Context(), "", "version").want(t, exitDone, "migrations of line lease: up to ", "")
-	call(t.Context(), "", "completion", "bash").want(t, exitDone, "__start_pglease", "")
+	call(t.Context(), "", "version").Want(t, exitDone, "migrations of line lease: up to ", "")
+	call(t.Context(), "", "completion", "bash").Want(t, exitDone, "__start_pglease", "")
 }
 
 // The flag wins over our variable, that over the usual one, and that over psql's.
@@ -114,17 +91,12 @@ func TestWhichDatabase(t *testing.T) {
 			t.Setenv(step.variable, url)
 		}
 		r := call(t.Context(), "", args...)
-		r.want(t, exitError, "", "user="+step.user+" ")
-		if strings.Contains(r.stderr, "s3cret") {
-			t.Errorf("the error tells the password: %s", r.stderr)
+		r.Want(t, exitError, "", "user="+step.user+" ")
+		if strings.Contains(r.Stderr, "s3cret") {
+			t.Errorf("the error tells the password: %s", r.Stderr)
 		}
 	}
 }
-
-// full is a standard output that takes nothing.
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 // Whoever asked did not get the answer: that is no success, whatever was asked.
 func TestOutputThatFails(t *testing.T) {
@@ -136,12 +108,12 @@ func TestOutputThatFails(t *testing.T) {
 	} {
 		var stderr bytes.Buffer
 		call := append(strings.Fields(args), s.args...)
-		if code := run(t.Context(), call, strings.NewReader(""), full{}, &stderr); code != exitError {
+		if code := run(t.Context(), call, strings.NewReader(""), commandtest.Full{}, &stderr); code != exitError {
 			t.Errorf("%s: exit code %d, stderr %q", args, code, stderr.String())
 		}
 		if n := strings.Count(stderr.String(), syscall.ENOSPC.Error()); n != 1 || strings.Contains(stderr.String(), "--help") {
 			t.Errorf("%s: it tells %d times of the output: %s", args, n, stderr.String())
 		}
 	}
-	s.call("", "migrate version").want(t, exitDone, "version 0", "")
+	s.call("", "migrate version").Want(t, exitDone, "version 0", "")
 }

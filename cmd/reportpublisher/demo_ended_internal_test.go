@@ -67,7 +67,7 @@ func TestDemoKilled(t *testing.T) {
 	if len(left) != 1 {
 		t.Fatalf("the killed demo left the schemas %q", left)
 	}
-	call(t.Context(), nil, "demo", "--database-url", url).want(t, exitOK, "demos that were killed had left: schemas: 1\n", "")
+	call(t.Context(), nil, "demo", "--database-url", url).Want(t, exitOK, "demos that were killed had left: schemas: 1\n", "")
 	left = nil
 	query(t, pool, schemas, collect)
 	if len(left) != 0 {

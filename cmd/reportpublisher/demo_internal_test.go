@@ -47,19 +47,19 @@ func playOn(t *testing.T, flags ...string) (demo.Outcome, left) {
 	t.Helper()
 	url, pool := place(t)
 	r := call(t.Context(), nil, append([]string{"demo", "--json", "--keep", "--database-url", url}, flags...)...)
-	if r.code != exitOK {
-		t.Fatalf("exit code %d, story:\n%s", r.code, r.stderr)
+	if r.Code != exitOK {
+		t.Fatalf("exit code %d, story:\n%s", r.Code, r.Stderr)
 	}
-	for line := range strings.Lines(r.stderr) {
+	for line := range strings.Lines(r.Stderr) {
 		if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > 80 {
 			t.Errorf("wider than 80 columns: %s", line)
 		}
 	}
 	var o demo.Outcome
-	if strings.Count(r.stdout, "\n") != 1 {
-		t.Errorf("more than one object: %s", r.stdout)
+	if strings.Count(r.Stdout, "\n") != 1 {
+		t.Errorf("more than one object: %s", r.Stdout)
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &o); err != nil {
+	if err := json.Unmarshal([]byte(r.Stdout), &o); err != nil {
 		t.Fatal(err)
 	}
 	return o, whatIsLeft(t, pool)

@@ -34,12 +34,12 @@ func enqueue(t *testing.T, url string, args ...string) receipt {
 	t.Helper()
 	args = append([]string{"enqueue", "--json", "--database-url", url, "--report", july}, append(args, sampleFiles(t)...)...)
 	r := call(t.Context(), nil, args...)
-	if r.code != exitOK || r.stderr != "" {
-		t.Fatalf("exit code %d: %s", r.code, r.stderr)
+	if r.Code != exitOK || r.Stderr != "" {
+		t.Fatalf("exit code %d: %s", r.Code, r.Stderr)
 	}
 	var answer receipt
-	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil {
-		t.Fatalf("%s: %v", r.stdout, err)
+	if err := json.Unmarshal([]byte(r.Stdout), &answer); err != nil {
+		t.Fatalf("%s: %v", r.Stdout, err)
 	}
 	return answer
 }
@@ -70,9 +70,9 @@ func TestEnqueueOnce(t *testing.T) {
 		t.Errorf("%+v, %v", counts, err)
 	}
 	call(t.Context(), nil, "enqueue", "--database-url", url, "--report", july, "sample/market.csv").
-		want(t, exitOK, "report/2026-07 run 1 was asked for before, job 1 is waiting; nothing was added\n", "")
+		Want(t, exitOK, "report/2026-07 run 1 was asked for before, job 1 is waiting; nothing was added\n", "")
 	call(t.Context(), nil, "enqueue", "--database-url", url, "--report", july, "--again", "sample/market.csv").
-		want(t, exitError, "", "run 1 of report/2026-07 is under way: job 1 is waiting\n")
+		Want(t, exitError, "", "run 1 of report/2026-07 is under way: job 1 is waiting\n")
 	elsewhere := enqueue(t, url, "--queue", "other")
 	if !elsewhere.Added || elsewhere.Run != 1 {
 		t.Errorf("in another queue: %+v", elsewhere)
@@ -93,7 +93,7 @@ func TestEnqueueAgain(t *testing.T) {
 		t.Fatal(claims, err)
 	}
 	call(t.Context(), nil, "enqueue", "--database-url", url, "--report", july, "--again", "sample/market.csv").
-		want(t, exitError, "", "job 1 is running\n")
+		Want(t, exitError, "", "job 1 is running\n")
 	if _, err := c.Fail(t.Context(), claims[0], jobs.Failure{Reason: "kaput", Park: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestEnqueueAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	call(t.Context(), nil, "enqueue", "--database-url", url, "--report", july, "sample/market.csv").
-		want(t, exitOK, "run 2 was started and its job is gone; begin it anew with --again\n", "")
+		Want(t, exitOK, "run 2 was started and its job is gone; begin it anew with --again\n", "")
 	if third := enqueue(t, url, "--again"); !third.Added || third.Run != 3 {
 		t.Errorf("after the job was gone: %+v", third)
 	}
@@ -130,10 +130,10 @@ func TestEnqueueRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := []string{"enqueue", "--database-url", url, "--report", july}
-	call(t.Context(), nil, append(there, broken)...).want(t, exitError, "", "is not a day of the calendar")
-	call(t.Context(), nil, append(there, "missing.csv")...).want(t, exitError, "", "missing.csv: no such file or directory\nNothing was published")
-	call(t.Context(), strings.NewReader(header), append(there, "-")...).want(t, exitError, "", "-: is not a regular file")
-	call(t.Context(), nil, append(there, pipe)...).want(t, exitError, "", "pipe: is not a regular file")
+	call(t.Context(), nil, append(there, broken)...).Want(t, exitError, "", "is not a day of the calendar")
+	call(t.Context(), nil, append(there, "missing.csv")...).Want(t, exitError, "", "missing.csv: no such file or directory\nNothing was published")
+	call(t.Context(), strings.NewReader(header), append(there, "-")...).Want(t, exitError, "", "-: is not a regular file")
+	call(t.Context(), nil, append(there, pipe)...).Want(t, exitError, "", "pipe: is not a regular file")
 	var rows int
 	const count = "SELECT (SELECT count(*) FROM pglease.job) + (SELECT count(*) FROM pglease.report_runs)"
 	if err := pool.QueryRow(t.Context(), count).Scan(&rows); err != nil || rows != 0 {
@@ -147,7 +147,7 @@ func TestQueueWithoutTables(t *testing.T) {
 		url := pgleasetest.URL(t, line)
 		for _, args := range [][]string{{"enqueue", "--report", july, "sample/market.csv"}, {"worker"}} {
 			args = append(args, "--database-url", url)
-			call(t.Context(), nil, args...).want(t, exitError, "", "Make them with: pglease migrate up --line jobs --line report\n")
+			call(t.Context(), nil, args...).Want(t, exitError, "", "Make them with: pglease migrate up --line jobs --line report\n")
 		}
 	}
 }

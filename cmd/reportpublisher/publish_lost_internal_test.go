@@ -61,8 +61,8 @@ func TestPublishStaleOwner(t *testing.T) {
 	url, pool := place(t)
 	out, err := publishing(t, url, func() { takeOver(t, pool) })
 	nothingPublished(t, out, err, "of the other\nNothing was published: this publisher lost its lease and another has taken over")
-	call(t.Context(), nil, "read", "--database-url", url, "--report", july).want(t, exitOK, "theirs", "")
-	call(t.Context(), nil, "history", "--database-url", url, "--report", july).want(t, exitOK, "stale_owner", "")
+	call(t.Context(), nil, "read", "--database-url", url, "--report", july).Want(t, exitOK, "theirs", "")
+	call(t.Context(), nil, "history", "--database-url", url, "--report", july).Want(t, exitOK, "stale_owner", "")
 }
 
 func takeOver(t *testing.T, pool *pgxpool.Pool) {
@@ -91,7 +91,7 @@ func TestPublishLosesItsLease(t *testing.T) {
 		<-read // a pipe that does not end: the loss alone ends the reading
 	})
 	nothingPublished(t, out, err, "report/2026-07: lease lost: ")
-	call(t.Context(), nil, "read", "--database-url", url, "--report", july).want(t, exitError, "", "report not found")
+	call(t.Context(), nil, "read", "--database-url", url, "--report", july).Want(t, exitError, "", "report not found")
 }
 
 // Somebody who asks for no lease changes the report meanwhile: the version tells.
@@ -104,7 +104,7 @@ func TestPublishConflict(t *testing.T) {
 		}
 	})
 	nothingPublished(t, out, err, "Nothing was published: the report changed meanwhile")
-	call(t.Context(), nil, "read", "--database-url", url, "--report", july).want(t, exitOK, "theirs", "")
+	call(t.Context(), nil, "read", "--database-url", url, "--report", july).Want(t, exitOK, "theirs", "")
 }
 
 // Sales that cannot be read wait for no lease and leave no trace.
@@ -114,7 +114,7 @@ func TestMalformedInputIsRefusedAtOnce(t *testing.T) {
 	holder(t, pool, "the other")
 	broken := strings.NewReader(header + "corner,2026-07-31,jam-plum,one,3.79\n")
 	call(t.Context(), broken, "publish", "--database-url", url, "--report", july, "--wait", "1h", "-").
-		want(t, exitError, "", "\nNothing was published\n")
+		Want(t, exitError, "", "\nNothing was published\n")
 	var rows int
 	const count = `SELECT (SELECT count(*) FROM pglease.reports) + (SELECT count(*) FROM pglease.lease_waiter)`
 	if err := pool.QueryRow(t.Context(), count).Scan(&rows); err != nil || rows != 0 {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pglease/pglease/internal/commandtest"
 	"github.com/pglease/pglease/pglease/pgleasetest"
 )
 
@@ -27,33 +28,9 @@ func TestMain(m *testing.M) {
 	pgleasetest.Main(m)
 }
 
-// A result is what a call of the command came to.
-type result struct {
-	code           int
-	stdout, stderr string
-}
-
-// call runs the command with its words and an input.
-func call(ctx context.Context, stdin io.Reader, args ...string) result {
-	var stdout, stderr bytes.Buffer
-	code := run(ctx, args, stdin, &stdout, &stderr)
-	return result{code, stdout.String(), stderr.String()}
-}
-
-// want holds a result to a code and to what it must contain. An empty word means empty output.
-func (r result) want(t *testing.T, code int, stdout, stderr string) {
-	t.Helper()
-	if r.code != code || !has(r.stdout, stdout) || !has(r.stderr, stderr) {
-		t.Errorf("exit code %d, want %d\nstdout: %s\nwant:   %s\nstderr: %s\nwant:   %s",
-			r.code, code, r.stdout, stdout, r.stderr, stderr)
-	}
-}
-
-func has(text, word string) bool {
-	if word == "" {
-		return text == ""
-	}
-	return strings.Contains(text, word)
+// call runs the command with an input and its words.
+func call(ctx context.Context, stdin io.Reader, args ...string) commandtest.Result {
+	return commandtest.Command(run).Call(ctx, stdin, args...)
 }
 
 func TestWrongCalls(t *testing.T) {
@@ -86,7 +63,7 @@ func TestWrongCalls(t *testing.T) {
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
-			call(t.Context(), nil, strings.Fields(args)...).want(t, exitUsage, "", want)
+			call(t.Context(), nil, strings.Fields(args)...).Want(t, exitUsage, "", want)
 		})
 	}
 }
@@ -95,8 +72,8 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"--help"}, {"publish", "--help"}, {"read", "--help"}, {"history", "--help"}, {"enqueue", "--help"}, {"worker", "--help"}, {"demo", "--help"}} {
 		r := call(t.Context(), nil, args...)
-		r.want(t, exitOK, "reportpublisher", "")
-		for line := range strings.Lines(r.stdout) {
+		r.Want(t, exitOK, "reportpublisher", "")
+		for line := range strings.Lines(r.Stdout) {
 			if line = strings.TrimSuffix(line, "\n"); len(line) > 80 && !strings.Contains(line, "  --") {
 				t.Errorf("%v: %d columns: %s", args, len(line), line)
 			}
@@ -120,11 +97,6 @@ func TestGivenURL(t *testing.T) { //nolint:paralleltest // it sets variables
 	}
 }
 
-// full is a standard output that takes nothing.
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
-
 // Whoever asked did not get the answer: that is no success, whatever was asked.
 func TestOutputThatFails(t *testing.T) {
 	t.Parallel()
@@ -140,12 +112,12 @@ func TestOutputThatFails(t *testing.T) {
 		append([]string{"history", "--json"}, there...),
 	} {
 		var stderr bytes.Buffer
-		if code := run(t.Context(), args, nil, full{}, &stderr); code != exitError {
+		if code := run(t.Context(), args, nil, commandtest.Full{}, &stderr); code != exitError {
 			t.Errorf("%v: exit code %d, stderr %q", args, code, stderr.String())
 		}
 		if n := strings.Count(stderr.String(), syscall.ENOSPC.Error()); n != 1 {
 			t.Errorf("%v: it tells %d times of the output: %s", args, n, stderr.String())
 		}
 	}
-	call(t.Context(), nil, append([]string{"read"}, there...)...).want(t, exitOK, "2026-07,total", "")
+	call(t.Context(), nil, append([]string{"read"}, there...)...).Want(t, exitOK, "2026-07,total", "")
 }

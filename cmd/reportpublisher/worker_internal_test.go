@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/internal/commandtest"
 	"github.com/pglease/pglease/pglease/jobs"
 )
 
@@ -151,8 +152,8 @@ func history(t *testing.T, url string) (versions, rejections []historyEntry) {
 	t.Helper()
 	r := call(t.Context(), nil, "history", "--json", "--database-url", url, "--report", july, "--queue", defaultQueue)
 	var doc struct{ Versions, Rejections []historyEntry }
-	if err := json.Unmarshal([]byte(r.stdout), &doc); err != nil {
-		t.Fatalf("%s%s: %v", r.stdout, r.stderr, err)
+	if err := json.Unmarshal([]byte(r.Stdout), &doc); err != nil {
+		t.Fatalf("%s%s: %v", r.Stdout, r.Stderr, err)
 	}
 	return doc.Versions, doc.Rejections
 }
@@ -160,7 +161,7 @@ func history(t *testing.T, url string) (versions, rejections []historyEntry) {
 // isPublished fails the test unless july is there, once, by the attempt, and the run is over.
 func isPublished(t *testing.T, url string, pool *pgxpool.Pool, attempt int) {
 	t.Helper()
-	call(t.Context(), nil, "read", "--database-url", url, "--report", july, "--queue", defaultQueue).want(t, exitOK, golden(t), "")
+	call(t.Context(), nil, "read", "--database-url", url, "--report", july, "--queue", defaultQueue).Want(t, exitOK, golden(t), "")
 	if versions, _ := history(t, url); len(versions) != 1 {
 		t.Errorf("versions %+v, want one", versions)
 	}
@@ -324,7 +325,7 @@ func TestWorkerParksWhatItCannotRead(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	ended := make(chan result, 1)
+	ended := make(chan commandtest.Result, 1)
 	go func() { ended <- call(ctx, nil, "worker", "--database-url", url, "--owner", "clerk") }()
 	state := func() (s string) {
 		query(t, pool, "SELECT state FROM pglease.job", func(row pgx.Rows) error { return row.Scan(&s) })
@@ -337,9 +338,9 @@ func TestWorkerParksWhatItCannotRead(t *testing.T) {
 	}
 	stop()
 	r := <-ended
-	r.want(t, exitOK, "job 1 attempt 1: failed, the job is parked: ", "")
-	if !strings.Contains(r.stdout, "/nowhere/sales.csv: no such file or directory") {
-		t.Errorf("it says:\n%s", r.stdout)
+	r.Want(t, exitOK, "job 1 attempt 1: failed, the job is parked: ", "")
+	if !strings.Contains(r.Stdout, "/nowhere/sales.csv: no such file or directory") {
+		t.Errorf("it says:\n%s", r.Stdout)
 	}
 	if got := enqueue(t, url, "--again"); !got.Added || got.Run != 2 {
 		t.Errorf("again: %+v", got)
