@@ -111,6 +111,12 @@ func TestTheRightsToEnqueueAreEnough(t *testing.T) {
 	if _, err = b.Claim(t.Context(), queue, 1); !docrights.IsForbidden(err) {
 		t.Errorf("a claim without the right: %v", err)
 	}
+	claim := owner.one()
+	for _, err := range []error{b.Complete(t.Context(), claim), b.Extend(t.Context(), claim), b.Drop(t.Context(), claim.ID)} {
+		if !docrights.IsForbidden(err) {
+			t.Errorf("the end of a job without the right: %v", err)
+		}
+	}
 }
 
 func TestTheRightsForOnceAndOutboxesAreEnough(t *testing.T) {
