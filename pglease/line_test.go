@@ -36,7 +36,10 @@ func waitFor(ctx context.Context, c *pglease.Client, resource string, options ..
 // inLine returns when n wait for the resource.
 func inLine(t *testing.T, pool *pgxpool.Pool, resource string, n int) {
 	t.Helper()
-	for have := -1; have != n; {
+	for have, began := -1, time.Now(); have != n; {
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%d wait for %s, and not %d", have, resource, n)
+		}
 		if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pglease.lease_waiter WHERE resource_id = $1", resource).Scan(&have); err != nil {
 			t.Fatal(err)
 		}

@@ -138,7 +138,7 @@ func TestRingsAreShort_W6(t *testing.T) {
 func TestAnEntryThatDisappearsIsNoticed_W7(t *testing.T) {
 	t.Parallel()
 	pool := pgleasetest.Pool(t)
-	holder, waiter := newClient(t, pool, pglease.Config{TTL: time.Second}), newClient(t, pool, pglease.Config{})
+	holder, waiter := newClient(t, pool, pglease.Config{TTL: 3 * time.Second}), newClient(t, pool, pglease.Config{})
 	held := acquire(t, holder, "r")
 	waiting := waitFor(t.Context(), waiter, "r")
 	inLine(t, pool, "r", 1)

@@ -53,7 +53,7 @@ func workAsProcess(url string) error {
 	return jobs.Run(ctx, pool, config, func(ctx context.Context, c *jobs.Claim) error {
 		switch string(c.Payload) {
 		case `"die"`:
-			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			return die()
 		case `"hang"`:
 			fmt.Println("claimed", c.ID) // the test reads it
 			<-ctx.Done()
@@ -64,6 +64,15 @@ func workAsProcess(url string) error {
 		}
 		return effect(ctx, pool, client, c)
 	})
+}
+
+// die kills this process, as nothing can that it could catch.
+func die() error {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	return self.Kill()
 }
 
 // effect changes the fenced resource and completes the job in one transaction: whichever attempt

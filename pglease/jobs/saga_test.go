@@ -3,9 +3,7 @@ package jobs_test
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,25 +18,25 @@ import (
 
 // deadlySaga kills the process in each of its steps once, before or after the step was committed.
 func deadlySaga(ctx context.Context, pool *pgxpool.Pool, c *jobs.Claim) error {
-	die := func(n int) error { // once for each n, however many attempts there were
+	dieOnce := func(n int) error { // once for each n, however many attempts there were
 		// A claim that is lost in this moment must not leave a death on record that nobody died.
 		tag, err := pool.Exec(context.WithoutCancel(ctx), "INSERT INTO death VALUES ($1) ON CONFLICT DO NOTHING", n)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		return die()
 	}
 	steps := []step{
 		{"one", noting("one", nil), noting("one undone", nil)},
 		{"two", func(ctx context.Context, tx pgx.Tx) error {
-			return errors.Join(noting("two", nil)(ctx, tx), die(1))
+			return errors.Join(noting("two", nil)(ctx, tx), dieOnce(1))
 		}, noting("two undone", nil)},
 		{"three", func(ctx context.Context, tx pgx.Tx) error {
-			return errors.Join(die(2), noting("three", errRefused)(ctx, tx))
+			return errors.Join(dieOnce(2), noting("three", errRefused)(ctx, tx))
 		}, nil},
 	}
 	steps[0].undo = func(ctx context.Context, tx pgx.Tx) error {
-		return errors.Join(noting("one undone", nil)(ctx, tx), die(3))
+		return errors.Join(noting("one undone", nil)(ctx, tx), dieOnce(3))
 	}
 	_, err := saga(ctx, pool, "saga/"+c.Partition, steps)
 	return err
