@@ -61,6 +61,7 @@ const (
 	statementOfRelease  = "Release"
 	statementOfRenewal  = "Renew"
 	statementOfCommit   = "commit"
+	statementOfWait     = "Await"
 	longestStopOfTTL    = 3
 	longestSilenceOfTTL = 2
 )
@@ -145,7 +146,7 @@ func is(name string) func(string) bool {
 // arm loses a request or a reply of a statement that is drawn: of one that changes something, most
 // times.
 func (l *leg) arm(kind string, c *child, d draw, r proxy.Rule) {
-	authority := []string{"Acquire", "Join", statementOfRelease, statementOfRenewal, statementOfCommit, "Leave", "Abandon", "Watch", anyName}
+	authority := []string{"Acquire", "Join", statementOfRelease, statementOfRenewal, statementOfCommit, "Leave", "Abandon", "Watch", statementOfWait, anyName}
 	resource := []string{"Replace", "Settle", "Establish", "Claim", statementOfCommit, anyName}
 	n := d.choice % (len(authority) + len(resource))
 	link, names := c.authority, authority

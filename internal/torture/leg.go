@@ -34,6 +34,7 @@ type leg struct {
 	started  int
 	paths    []string // of the processes' histories
 	made     []history.Fault
+	waits    []history.Wait
 	err      error // that ends the leg: the harness itself does not work
 }
 
@@ -111,13 +112,15 @@ func (l *leg) hire(n int) error {
 		return errors.Join(err, authority.Close())
 	}
 	l.started++
+	direct := n%2 == 0 // half of them, and who comes in the place of another is as it was
 	name := fmt.Sprintf("%s.w%d", l.name, l.started)
 	path := filepath.Join(l.dir, name+".jsonl")
+	authority.Rows(statementOfWait, l.waited(name))
 	c, err := startChild(l.Worker(), worker.Order{
 		Name: name, Seed: l.Seed + uint64(l.started), //nolint:gosec // a small number
 		Authority: through(l.servers.authorityURL(), authority.Address()), Resource: through(l.servers.resourceURL(), resource.Address()),
 		Files: filepath.Join(l.dir, "files"), History: path, Resources: l.resources,
-		TTL: l.TTL, Sessions: l.Sessions, Careless: l.Careless, Hold: l.Hold, Stores: l.Planted.Stores, Planted: l.Planted.Worker,
+		TTL: l.TTL, Sessions: l.Sessions, Direct: direct, Careless: l.Careless, Hold: l.Hold, Stores: l.Planted.Stores, Planted: l.Planted.Worker,
 	}, authority, resource)
 	if err != nil {
 		return errors.Join(err, authority.Close(), resource.Close())
@@ -223,7 +226,7 @@ func (l *leg) dismiss(ctx context.Context) error {
 
 // gather puts the history together.
 func (l *leg) gather(ctx context.Context, appeared []string) (*history.History, error) {
-	h := &history.History{Began: l.began, Faults: l.made}
+	h := &history.History{Began: l.began, Faults: l.made, Waits: l.waits}
 	for _, path := range l.paths {
 		calls, err := history.ReadCalls(path)
 		if err != nil {

@@ -21,7 +21,7 @@ type Report struct {
 	Duration   string            `json:"duration"`
 	Legs       int               `json:"legs"`
 	Operations int               `json:"lease_operations"` // acquires, renewals, releases, guarded transactions and breaks
-	Calls      map[string]int    `json:"calls"`            // by call and outcome, and the renewals on record
+	Calls      map[string]int    `json:"calls"`            // by call and outcome, the renewals on record, and how the waits in the server ended
 	Grants     int               `json:"grants"`           // on record at the authority
 	Accepted   int               `json:"accepted_writes"`  // on record at the protected resources
 	FaultCount int               `json:"faults"`
@@ -44,6 +44,9 @@ func (r *Report) add(h *history.History, result check.Result) {
 	renewals := renewals(h.Changes)
 	r.Calls["renewal on record"] += renewals
 	r.Operations += renewals
+	for _, w := range h.Waits {
+		r.Calls["wait in the server "+string(w.Ended)]++
+	}
 	r.Grants += len(h.Tenures)
 	r.Accepted += len(h.Writes)
 	r.FaultCount += len(h.Faults)

@@ -14,7 +14,7 @@ import (
 )
 
 // TestSoak runs a few seconds under all faults: nothing is found, though callers repeat what they do not
-// know the outcome of, a place in line too.
+// know the outcome of, a place in line too, and the sessions of half of the processes are woken alone.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	length := 20 * time.Second
@@ -34,6 +34,11 @@ func TestSoak(t *testing.T) {
 	}
 	if report.Legs != 2 || report.Grants == 0 || report.Accepted == 0 || report.FaultCount == 0 || report.Calls["release ok"] == 0 {
 		t.Errorf("too little happened to prove anything: %+v", report)
+	}
+	for _, end := range []history.WaitEnd{history.Roused, history.Slept} {
+		if report.Calls["wait in the server "+string(end)] == 0 {
+			t.Errorf("no wait in the server %s: nobody's session is woken alone", end)
+		}
 	}
 	for _, call := range []string{history.Acquire, history.TryAcquire} {
 		n := repeated(t, dir, call)

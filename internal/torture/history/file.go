@@ -107,6 +107,7 @@ func (h *History) Save(path string) error {
 	records(write, "change", h.Changes)
 	records(write, "write", h.Writes)
 	records(write, "fault", h.Faults)
+	records(write, "wait", h.Waits)
 	records(write, "loss", h.Losses)
 	records(write, "step", h.Steps)
 	return errors.Join(err, w.Close())
@@ -154,6 +155,8 @@ func (h *History) add(line []byte) error {
 		return appendTo(&h.Writes, envelope.Record)
 	case "fault":
 		return appendTo(&h.Faults, envelope.Record)
+	case "wait":
+		return appendTo(&h.Waits, envelope.Record)
 	case "loss":
 		return appendTo(&h.Losses, envelope.Record)
 	case "step":

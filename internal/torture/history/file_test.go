@@ -61,6 +61,7 @@ func TestAHistoryIsReadAsItWasSaved(t *testing.T) {
 		Changes: []history.Change{{Number: 1, Resource: "r", Fence: 1, Lease: "A", At: began}},
 		Writes:  []history.Write{{Store: history.Files, Resource: "r", Number: 1, Key: "k", Fence: 1, At: began}},
 		Faults:  []history.Fault{{Kind: "process_killed", From: began, To: began}},
+		Waits:   []history.Wait{{Process: "w1", Ended: history.Roused, At: began}},
 		Losses:  []history.Loss{{From: began, To: began}},
 		Steps:   []history.Step{{At: began, Days: -1}},
 	}

@@ -129,6 +129,22 @@ type Fault struct {
 	To     time.Time `json:"to"`
 }
 
+// A Wait is one that a process's session made in the authority's server, to be woken there alone.
+type Wait struct {
+	Process string    `json:"process"`
+	Ended   WaitEnd   `json:"ended"`
+	At      time.Time `json:"at"` // it did
+}
+
+// WaitEnd is how such a wait ended.
+type WaitEnd string
+
+const (
+	Roused WaitEnd = "roused" // whoever handed over ended it
+	Slept  WaitEnd = "slept"  // by itself
+	Found  WaitEnd = "found"  // it did not begin: the process had a lease already
+)
+
 // A Loss is a time whose commits the authority may have forgotten: in a failover, or because it was
 // restored to how it had been at its beginning.
 type Loss struct {
@@ -150,6 +166,7 @@ type History struct {
 	Changes []Change
 	Writes  []Write
 	Faults  []Fault
+	Waits   []Wait
 	Losses  []Loss
 	Steps   []Step
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // A conn is one connection of a client and the one to the server that belongs to it.
@@ -16,7 +18,13 @@ type conn struct {
 	parser         *parser
 
 	mu      sync.Mutex
-	pending []*Rule // for each answer to come, the rule that loses it, or nil
+	pending []due // for each answer to come
+}
+
+// due is what befalls an answer.
+type due struct {
+	rule *Rule                 // that loses it, or nil
+	row  func(values [][]byte) // who is told of its rows, or nil
 }
 
 func newConn(l *Link, client, server net.Conn) *conn {
@@ -91,7 +99,7 @@ func (c *conn) send(g group) bool {
 	}
 	if g.answered {
 		c.mu.Lock()
-		c.pending = append(c.pending, rule)
+		c.pending = append(c.pending, due{rule, c.link.reader(g)})
 		c.mu.Unlock()
 	}
 	_, err := c.server.Write(g.bytes)
@@ -123,9 +131,13 @@ func (c *conn) backward() {
 		}
 		failed = failed || message[0] == msgError
 		ready := message[0] == msgReady
-		if rule := c.answer(ready); rule != nil {
+		due := c.answer(ready)
+		if message[0] == msgRow && due.row != nil {
+			due.read(message)
+		}
+		if due.rule != nil {
 			if ready {
-				rule.Struck(fmt.Sprintf("transaction %q after it, failed: %t", message[5:], failed))
+				due.rule.Struck(fmt.Sprintf("transaction %q after it, failed: %t", message[5:], failed))
 				c.end()
 				return
 			}
@@ -148,16 +160,23 @@ func (c *conn) backward() {
 	}
 }
 
-// answer returns the rule that befalls the answer under way, and counts it off at its end.
-func (c *conn) answer(ready bool) *Rule {
+// answer returns what befalls the answer under way, and counts it off at its end.
+func (c *conn) answer(ready bool) due {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.pending) == 0 {
-		return nil
+		return due{}
 	}
-	rule := c.pending[0]
+	next := c.pending[0]
 	if ready {
 		c.pending = c.pending[1:]
 	}
-	return rule
+	return next
+}
+
+func (d due) read(message []byte) {
+	var row pgproto3.DataRow
+	if row.Decode(message[5:]) == nil {
+		d.row(row.Values)
+	}
 }

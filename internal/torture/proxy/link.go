@@ -45,6 +45,7 @@ type Link struct {
 
 	mu     sync.Mutex
 	rules  []*Rule
+	rows   map[string]func([][]byte)
 	conns  map[*conn]struct{}
 	thawed chan struct{} // not nil while silent
 	spread time.Duration // after the thaw, how long what was queued may take to come
@@ -59,7 +60,7 @@ func Open(target *Target, rewrite func(string) string) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{listener: listener, target: target, rewrite: rewrite, ended: make(chan struct{}), conns: map[*conn]struct{}{}}
+	l := &Link{listener: listener, target: target, rewrite: rewrite, ended: make(chan struct{}), conns: map[*conn]struct{}{}, rows: map[string]func([][]byte){}}
 	l.joined.Go(l.accept)
 	return l, nil
 }
@@ -135,6 +136,25 @@ func (l *Link) Disarm() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rules = nil
+}
+
+// Rows has told called with each row that the server answers the statement of that name with, whether or not the
+// answer arrives. The values are only to be looked at before it returns.
+func (l *Link) Rows(statement string, told func(values [][]byte)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rows[statement] = told
+}
+
+// reader returns who is told of the rows that the group is answered with. Where it has several statements nobody is:
+// they could be any's.
+func (l *Link) reader(g group) func([][]byte) {
+	if len(g.statements) != 1 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rows[g.statements[0].Name()]
 }
 
 // take removes and returns the first rule that one of the statements matches, and that statement.

@@ -3,6 +3,8 @@ package proxy_test
 import (
 	"context"
 	"net/url"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -163,4 +165,38 @@ func TestSilenceKeepsBackAndThenDelivers(t *testing.T) {
 	}
 	s.link.Thaw(10 * time.Millisecond)
 	s.awaitCount(t, 2)
+}
+
+// The rows of one statement are told of, whoever else sends what, and also where the client does not get them.
+func TestRowsAreToldOf(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	var mu sync.Mutex
+	var told []string
+	s.link.Rows("Insert", func(values [][]byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, string(values[0]))
+	})
+	const returning = insert + " RETURNING v"
+	conn := connect(t, s.url)
+	for _, c := range []struct{ sql, value string }{
+		{returning, "a"}, {"-- name: Other :one\nINSERT INTO t VALUES ($1) RETURNING v", "b"}, {returning, "c"},
+	} {
+		var v string
+		if err := conn.QueryRow(t.Context(), c.sql, c.value).Scan(&v); err != nil || v != c.value {
+			t.Fatal(v, err)
+		}
+	}
+	struck := make(chan string, 1)
+	s.link.Arm(&proxy.Rule{Kind: proxy.LoseReply, Match: isInsert, Struck: func(d string) { struck <- d }})
+	if _, err := conn.Exec(t.Context(), returning, "lost"); err == nil {
+		t.Error("no error")
+	}
+	<-struck
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"a", "c", "lost"}; !slices.Equal(told, want) {
+		t.Errorf("told of %q, want %q", told, want)
+	}
 }

@@ -25,6 +25,7 @@ const (
 
 	msgReady = 'Z' // the server's last message of an answer
 	msgError = 'E'
+	msgRow   = 'D'
 )
 
 // maxMessage bounds what is kept in memory for one message.

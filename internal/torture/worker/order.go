@@ -18,6 +18,7 @@ type Order struct {
 	Resources []string
 	TTL       time.Duration
 	Sessions  int
+	Direct    bool          // its session is woken alone, see pglease.Config.DirectWake
 	Careless  float64       // the share of leases whose loss is not minded
 	Hold      time.Duration // the mean length of a unit of work
 	Stores    []string      // the kinds of resources to publish to; none for all

@@ -128,7 +128,7 @@ func (p *process) connect(ctx context.Context) error {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, 5*p.order.TTL)
 		client, err := pglease.New(limited, p.authority, pglease.Config{
-			Owner: p.order.Name, TTL: p.order.TTL, MaxHold: 3 * p.order.TTL, Observer: p.record,
+			Owner: p.order.Name, TTL: p.order.TTL, MaxHold: 3 * p.order.TTL, DirectWake: p.order.Direct, Observer: p.record,
 		})
 		cancel()
 		p.client = client
