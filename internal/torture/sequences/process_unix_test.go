@@ -100,3 +100,12 @@ func (p *process) thaw(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// kill ends the process, frozen or not, and returns when it is gone.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.cmd.Wait() // says that it was killed
+}
