@@ -21,10 +21,20 @@ const (
 	mostRecent  = 8   // resources that are looked up as often as the session wakes
 	mostPlaces  = 256 // whose ids are sent each time
 
+	// beginsWithin is how soon a waiter is looked after that a wait does not list, in case it was served before the wait
+	// began in the server; and again after twice as long, and so on.
+	beginsWithin = 50 * time.Millisecond
+
 	// mostMissed is how many rings in a row may come behind a wait that they should have ended. One may be of
 	// a release that came in the instant in which the wait was over.
 	mostMissed = 2
 )
+
+// wait is one of the session, in the server.
+type wait struct {
+	authority.Awaited
+	sent time.Time
+}
 
 var errMissed = errors.New("rings came behind waits that nobody ended")
 
@@ -97,6 +107,7 @@ func (e *ears) await(ctx context.Context, session authority.Listener, a authorit
 	limited, cancel := context.WithTimeout(ctx, a.Most+e.line.client.config.RequestTimeout)
 	defer cancel()
 	answer, err := session.Await(limited, a)
+	e.line.awake()
 	if err != nil {
 		return false, err
 	}
@@ -176,7 +187,26 @@ func (l *line) awaited() (a authority.Awaited, ok bool) {
 			a.Most = min(a.Most, p.ttl/shareOfTTL)
 		}
 	}
+	l.wait = &wait{a, time.Now()}
 	return a, true
+}
+
+// awake notes that the wait is over that awaited began.
+func (l *line) awake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wait = nil
+}
+
+// unlisted tells of a waiter that came after the session was sent to wait, for others. One that is served while the
+// session sleeps has it woken. One that is served before the wait begins in the server is notified, and that
+// notification is behind the wait: it is to be looked after. When it begins is not known, so a look may be too early,
+// and the next one follows after as long again as the wait takes by then. l.mu is held.
+func (l *line) unlisted(p *place) (look time.Duration, unlisted bool) {
+	if l.wait == nil || !p.barging && slices.Contains(l.wait.Resources, p.Resource) && slices.Contains(l.wait.Leases, p.lease) {
+		return 0, false
+	}
+	return max(beginsWithin, time.Since(l.wait.sent)), true
 }
 
 // expected tells whether a ring is of a grant that the session waited for.

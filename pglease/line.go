@@ -46,6 +46,7 @@ type place struct {
 	seen  time.Time  // when the last statement was sent that found it in line: what it is granted, is committed later
 
 	barging bool // it is only rung, and not granted
+	missed  int  // line.missed when it came, or was last placed
 }
 
 // line is the part of a client that waits: a session that listens, and one goroutine that beats
@@ -64,6 +65,8 @@ type line struct {
 	calls   map[authority.ID][]*place // the places of a request: more than one where calls share its id
 	tickets map[int64]authority.ID    // the request of each place
 	early   map[int64]authority.Ring
+	missed  int                // how often rings may have been missed
+	wait    *wait              // the session's in the server; nil while it does not wait there
 	spare   []authority.ID     // of the leases that the next waiters will be granted
 	recent  []string           // resources that were waited for, the last one first
 	idle    time.Time          // since when nobody waits
@@ -101,7 +104,7 @@ func (l *line) enter(ctx context.Context, r *request) (*place, error) {
 	}
 	p := &place{
 		Place: authority.Place{Resource: r.Resource, Request: r.ID}, lease: l.nextLease(), ttl: r.TTL, barging: r.Barging,
-		woken: make(chan grant, 1),
+		woken: make(chan grant, 1), missed: l.missed,
 	}
 	for _, other := range l.calls[r.ID] {
 		other.share, p.share = true, true
@@ -162,6 +165,9 @@ func (l *line) placed(p *place, ticket int64, sent time.Time, look time.Duration
 	if ring, rung := l.early[ticket]; rung {
 		delete(l.early, ticket)
 		p.hear(ring)
+	}
+	if p.missed != l.missed { // all were looked after when this one was not among them yet
+		p.missed, look = l.missed, 0
 	}
 	l.lookIn(p, look)
 }

@@ -19,6 +19,9 @@ func (l *line) lookIn(p *place, after time.Duration) {
 	if _, waits := l.places[p]; !waits {
 		return
 	}
+	if look, unlisted := l.unlisted(p); unlisted {
+		after = min(after, look)
+	}
 	l.looks.set(p, time.Now().Add(after))
 	if p.look.Before(l.asleep) {
 		select {
@@ -28,7 +31,7 @@ func (l *line) lookIn(p *place, after time.Duration) {
 	}
 }
 
-// lookAgain makes every waiter due: rings may have been missed.
+// lookAgain makes every waiter due: rings may have been missed. One whose join is under way will be, too.
 func (l *line) lookAgain(missed bool) {
 	if !missed {
 		return
@@ -36,6 +39,7 @@ func (l *line) lookAgain(missed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
+	l.missed++
 	for _, p := range l.looks {
 		p.look = now // all the same, so they are in order
 	}
@@ -70,6 +74,7 @@ const togetherWithin = time.Second
 func (l *line) look(ctx context.Context, due []*place) {
 	asked := make([]authority.Place, len(due))
 	l.mu.Lock()
+	missed := l.missed
 	for i, p := range due {
 		asked[i] = p.Place
 	}
@@ -89,7 +94,11 @@ func (l *line) look(ctx context.Context, due []*place) {
 	l.mu.Lock()
 	for _, p := range due {
 		s, found := stands[p.Request]
-		l.lookIn(p, l.next(s, err != nil))
+		next := l.next(s, err != nil)
+		if missed != l.missed { // all were to be looked after since these were asked for
+			next = 0
+		}
+		l.lookIn(p, next)
 		if s.InLine {
 			p.seen = sent
 		}
