@@ -49,6 +49,7 @@ const (
 	commandsReordered   = "commands_reordered"
 	renewalDelayed      = "renewal_delayed"
 	backendKilled       = "backend_killed"
+	statementCancelled  = "statement_cancelled"
 	poolExhausted       = "pool_exhausted"
 	leaseBroken         = "lease_broken"
 	networkSlow         = "network_slow"
@@ -119,6 +120,7 @@ var faults = []fault{
 		l.did(commandsReordered, c.name, []string{"authority", "resource"}[d.choice%2], from)
 	}},
 	{backendKilled, 8, killBackend},
+	{statementCancelled, 8, cancelStatement},
 	{poolExhausted, 4, func(ctx context.Context, l *leg, c *child, d draw) {
 		from := time.Now()
 		if c.tell(worker.Command{Drain: d.of(l.TTL)}) == nil {
@@ -181,14 +183,25 @@ func duplicateRelease(ctx context.Context, l *leg, c *child, d draw) {
 
 // killBackend ends a session of the workers, whichever.
 func killBackend(ctx context.Context, l *leg, _ *child, d draw) {
+	l.signal(ctx, d, backendKilled, "pg_terminate_backend(pid)", "true")
+}
+
+// cancelStatement cancels what a session of the workers is at, as an operator does or a limit of time. At the authority
+// it is mostly the wait of one that is to be woken alone.
+func cancelStatement(ctx context.Context, l *leg, _ *child, d draw) {
+	l.signal(ctx, d, statementCancelled, "pg_cancel_backend(pid)", "state = 'active'")
+}
+
+// signal does something to a session of the workers, one of those that are meant.
+func (l *leg) signal(ctx context.Context, d draw, kind, what, meant string) {
 	url, which := l.servers.authorityURL(), "authority"
 	if d.choice%3 == 0 {
 		url, which = l.servers.resourceURL(), "resource"
 	}
 	from := time.Now()
 	err := onServer(ctx, url, func(ctx context.Context, conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND datname = current_database()
+		tag, err := conn.Exec(ctx, "SELECT "+what+` FROM pg_stat_activity
+			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND datname = current_database() AND `+meant+`
 			ORDER BY random() LIMIT 1`)
 		if err == nil && tag.RowsAffected() == 0 {
 			err = pgx.ErrNoRows
@@ -196,7 +209,7 @@ func killBackend(ctx context.Context, l *leg, _ *child, d draw) {
 		return err
 	})
 	if err == nil {
-		l.did(backendKilled, which, "", from)
+		l.did(kind, which, "", from)
 	}
 }
 
