@@ -273,3 +273,25 @@ func TestAGrantUnderWayAtAStepIsNotBlamed(t *testing.T) {
 	s.Calls[1].Invoked = at(1450) // when B's had a day to go
 	s.wants(t, "overlap")
 }
+
+// W's place was late by a clock that was set forward by a day. It took another, and was served from there: behind B, which
+// came after W had known that it was in line.
+func TestAPlaceThatAStepMadeLateIsNotBlamed(t *testing.T) {
+	t.Parallel()
+	const day = 24 * 60 * 60 * 1000
+	s := newStory()
+	s.tenure(1, "A", 100, day+250, "released")
+	s.call(history.Acquire, 1, "A", history.OK, 95, 105)
+	s.call(history.Release, 1, "A", history.OK, 240, 255)
+	s.Steps = append(s.Steps, history.Step{At: at(200), Days: 1}, history.Step{At: at(201), Days: 1})
+	s.tenure(2, "B", day+300, day+350, "released")
+	s.call(history.Acquire, 2, "B", history.OK, 295, 305)
+	s.call(history.Release, 2, "B", history.OK, 345, 355)
+	s.tenure(3, "W", day+350, day+400, "released").Ticket = 7
+	s.call(history.Acquire, 3, "W", history.OK, 110, 360).Joined = at(120)
+	s.call(history.Release, 3, "W", history.OK, 395, 405)
+	s.wants(t)
+
+	s.Steps = []history.Step{{At: at(108), Days: 1}} // before it came
+	s.wants(t, "queue")
+}

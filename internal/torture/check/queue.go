@@ -37,14 +37,17 @@ type waited struct {
 }
 
 // waitedFor returns who waited for each resource and was served from that place. One whose place a crash
-// may have taken is not among them: it may have come to the end of the line again without being told.
+// may have taken is not among them: it may have come to the end of the line again without being told. Nor is one
+// in whose time the database's clock was set: that makes all places late and all clients silent, and so passed over.
 func waitedFor(h *history.History) map[string][]waited {
 	of := map[string][]waited{}
+	came := firstAsked(h)
 	tenures := byGrant(h)
 	for resource, granted := range grantsOf(h) {
 		for _, c := range granted {
 			t, there := tenures[grantOf(c)]
-			if there && t.Ticket != 0 && c.Joined.After(c.Invoked) && !h.Unwritten(c.Joined, h.True(t.Acquired)) {
+			served := h.True(t.Acquired)
+			if there && t.Ticket != 0 && c.Joined.After(c.Invoked) && !h.Unwritten(c.Joined, served) && !h.Stepped(came(c), served) {
 				of[resource] = append(of[resource], waited{c, t})
 			}
 		}
