@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglease/pglease/internal/torture/history"
@@ -28,6 +29,7 @@ type leg struct {
 	began     time.Time
 	watch     *watch
 	pending   sync.WaitGroup // faults under way
+	quieted   atomic.Int64   // sessions, see quiet
 
 	mu       sync.Mutex
 	children []*child
@@ -103,7 +105,7 @@ func (l *leg) prepare() error {
 
 // hire starts the process in place n, and another where that was killed.
 func (l *leg) hire(n int) error {
-	authority, err := proxy.Open(&l.servers.authority, l.Planted.Rewrite)
+	authority, err := proxy.Open(&l.servers.authority, func(sql string) string { return l.quiet(l.Planted.Rewrite(sql)) })
 	if err != nil {
 		return err
 	}
@@ -226,6 +228,9 @@ func (l *leg) dismiss(ctx context.Context) error {
 
 // gather puts the history together.
 func (l *leg) gather(ctx context.Context, appeared []string) (*history.History, error) {
+	if len(l.waits) > 0 && l.quieted.Load() == 0 && l.servers.clockLib != "" {
+		return nil, errTimer
+	}
 	h := &history.History{Began: l.began, Faults: l.made, Waits: l.waits}
 	for _, path := range l.paths {
 		calls, err := history.ReadCalls(path)

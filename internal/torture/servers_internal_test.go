@@ -93,3 +93,18 @@ func TestALackOfAStandbyIsBorne(t *testing.T) {
 		t.Error("there was never a standby, and nothing was said")
 	}
 }
+
+// TestAWaitHasNoTimerWhereTheClockIsSet: and has it where it is not.
+func TestAWaitHasNoTimerWhereTheClockIsSet(t *testing.T) {
+	t.Parallel()
+	const as = "SELECT set_config('client_connection_check_interval', '100ms', false), 1"
+	for lib, want := range map[string]string{"": as, "libfaketime.so.1": "SELECT set_config('client_connection_check_interval', '0', false), 1"} {
+		l := &leg{servers: &Servers{clockLib: lib}}
+		if got := l.quiet(as); got != want || (l.quieted.Load() > 0) != (lib != "") {
+			t.Errorf("library %q: %s, counted %d", lib, got, l.quieted.Load())
+		}
+		if got := l.quiet("SELECT 1"); got != "SELECT 1" {
+			t.Errorf("library %q: %s", lib, got)
+		}
+	}
+}
