@@ -37,7 +37,7 @@ func waitFor(ctx context.Context, c *pglease.Client, resource string, options ..
 func inLine(t *testing.T, pool *pgxpool.Pool, resource string, n int) {
 	t.Helper()
 	for have, began := -1, time.Now(); have != n; {
-		if time.Since(began) > time.Minute {
+		if time.Since(began) > 2*time.Minute {
 			t.Fatalf("%d wait for %s, and not %d", have, resource, n)
 		}
 		if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pglease.lease_waiter WHERE resource_id = $1", resource).Scan(&have); err != nil {

@@ -175,14 +175,21 @@ func (l *leg) disturb(ctx context.Context, random *rand.Rand) {
 	}
 }
 
+// longestCrash is how long one fault of servers may take: one whose server does not come up again ends the run.
+const longestCrash = 2 * time.Minute
+
 // crash makes faults of servers, one after the other.
 func (l *leg) crash(ctx context.Context, random *rand.Rand) {
 	list := drawable(crashes, l.Only)
 	// Begun is finished, also when the time is over: a server must be up at the end.
 	whole := context.WithoutCancel(ctx)
-	for wait(ctx, between(random, l.Crashes)); ctx.Err() == nil && len(list) > 0; wait(ctx, between(random, l.Crashes)) {
-		f := list[random.IntN(len(list))]
+	strike := func(f fault) {
+		whole, cancel := context.WithTimeout(whole, longestCrash)
+		defer cancel()
 		f.strike(whole, l, nil, draw{random.Float64(), random.IntN(1 << 20)})
+	}
+	for wait(ctx, between(random, l.Crashes)); ctx.Err() == nil && len(list) > 0; wait(ctx, between(random, l.Crashes)) {
+		strike(list[random.IntN(len(list))])
 		if l.broken() != nil {
 			return
 		}
