@@ -52,11 +52,12 @@ type place struct {
 // line is the part of a client that waits: a session that listens, and one goroutine that beats
 // and looks for all waiters together. It exists while somebody waits.
 type line struct {
-	client *Client
-	id     authority.ID
-	key    int64
-	ears   *ears
-	ghosts *ghosts
+	client    *Client
+	id        authority.ID
+	key       int64
+	ears      *ears
+	ghosts    *ghosts
+	leftovers *leftovers
 
 	mu      sync.Mutex
 	places  map[*place]struct{}
@@ -87,6 +88,7 @@ func newLine(c *Client) *line {
 		places: map[*place]struct{}{}, calls: map[authority.ID][]*place{}, tickets: map[int64]authority.ID{}, early: map[int64]authority.Ring{}, wake: make(chan struct{}, 1),
 	}
 	l.ears, l.ghosts = &ears{line: l}, &ghosts{line: l, watched: map[string]*handed{}}
+	l.leftovers = &leftovers{client: c}
 	return l
 }
 
@@ -334,6 +336,7 @@ func (l *line) close(ctx context.Context) {
 	l.mu.Lock()
 	l.closed, l.hurry = true, ctx.Err() != nil
 	defer l.ghosts.close()
+	defer l.leftovers.close()
 	stop, joined := l.stop, l.joined
 	l.mu.Unlock()
 	if stop != nil {

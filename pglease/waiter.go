@@ -254,22 +254,34 @@ func (c *Client) leave(ctx context.Context, r *request, p *place) (*Lease, error
 	}
 	var lease *Lease
 	err := insist(ctx, func() error {
+		if !r.named {
+			return c.giveUpPlace(ctx, at)
+		}
 		sent := time.Now()
 		s, err := c.auth.Leave(ctx, at)
-		switch {
-		case err != nil || !s.Granted:
-			return err
-		case r.named:
-			lease, err = c.answered(ctx, r, sent, authority.Answer{Outcome: authority.Repeated, Token: s.Token, Remaining: s.Remaining})
+		if err != nil || !s.Granted {
 			return err
 		}
-		sent = time.Now()
-		_, next, err := c.auth.Release(ctx, authority.ReleaseRequest{Lease: s.Token, Client: c.line.id})
-		c.line.serve(ctx, sent, next)
+		lease, err = c.answered(ctx, r, sent, authority.Answer{Outcome: authority.Repeated, Token: s.Token, Remaining: s.Remaining})
 		return err
 	})
 	if err != nil {
-		c.config.Logger.Warn("the line was not left; a lease that is granted now would end with its TTL", "resource", r.Resource, "err", err)
+		c.config.Logger.Warn("the line was not left yet; a lease that is granted now may end with its TTL", "resource", r.Resource, "err", err)
+		if !r.named { // else it is the caller's, who may ask again
+			c.line.leftovers.add(at) //nolint:contextcheck // what it starts outlives this call
+		}
 	}
 	return lease, err
+}
+
+// giveUpPlace leaves the line, and releases what was granted meanwhile.
+func (c *Client) giveUpPlace(ctx context.Context, at authority.Place) error {
+	s, err := c.auth.Leave(ctx, at)
+	if err != nil || !s.Granted {
+		return err
+	}
+	sent := time.Now()
+	_, next, err := c.auth.Release(ctx, authority.ReleaseRequest{Lease: s.Token, Client: c.line.id})
+	c.line.serve(ctx, sent, next)
+	return err
 }

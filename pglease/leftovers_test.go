@@ -1,0 +1,100 @@
+package pglease_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pglease/pglease/pglease"
+)
+
+// hurried is for waiters that do not wait long for the database. Nothing ends by a TTL.
+var hurried = pglease.Config{TTL: time.Hour, PollEvery: time.Hour / 2, RequestTimeout: 250 * time.Millisecond}
+
+// TestAPlaceThatCouldNotBeLeftIsLeftLater: the lease's row is locked for longer than the waiter tries, and others of
+// its client wait on.
+func TestAPlaceThatCouldNotBeLeftIsLeftLater(t *testing.T) {
+	t.Parallel()
+	waiter, _, pool := faulty(t, hurried)
+	held := acquire(t, newClient(t, pool, pglease.Config{TTL: time.Hour}), "r")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := waitFor(ctx, waiter, "r")
+	inLine(t, pool, "r", 1)
+	second := waitFor(t.Context(), waiter, "r")
+	inLine(t, pool, "r", 2)
+	rival, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rival.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := rival.Exec(t.Context(), "SELECT FROM pglease.resource_lease WHERE resource_id = 'r' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if left := <-first; !errors.Is(left.err, pglease.ErrHeld) || !errors.Is(left.err, context.Canceled) {
+		t.Fatal(left.err)
+	}
+	inLine(t, pool, "r", 2)
+	if err := rival.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	inLine(t, pool, "r", 1)
+	handOver(t, held, second)
+}
+
+// TestAPlaceThatWasServedAfterItsWaiterHadGoneIsGivenBack: the client is cut off, one of its waiters goes, and then that
+// one's place is served: the server cannot know better. When the client is back, so is the lease.
+func TestAPlaceThatWasServedAfterItsWaiterHadGoneIsGivenBack(t *testing.T) {
+	t.Parallel()
+	waiter, faults, pool := faulty(t, hurried)
+	held := acquire(t, newClient(t, pool, pglease.Config{TTL: time.Hour}), "r")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := waitFor(ctx, waiter, "r")
+	inLine(t, pool, "r", 1)
+	second := waitFor(t.Context(), waiter, "r")
+	inLine(t, pool, "r", 2)
+	faults.Freeze()
+	cancel()
+	if left := <-first; !errors.Is(left.err, context.Canceled) {
+		t.Fatal(left.err)
+	}
+	release(t, held)
+	inLine(t, pool, "r", 1)
+	select {
+	case next := <-second:
+		t.Fatalf("the second one was served: %v", next.err)
+	default:
+	}
+	faults.Unfreeze()
+	next := <-second
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	release(t, next.lease)
+}
+
+// TestCloseDoesNotWaitForPlacesThatCannotBeLeft: the client is gone then, and its places are passed over.
+func TestCloseDoesNotWaitForPlacesThatCannotBeLeft(t *testing.T) {
+	t.Parallel()
+	waiter, faults, pool := faulty(t, hurried)
+	held := acquire(t, newClient(t, pool, pglease.Config{TTL: time.Hour}), "r")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := waitFor(ctx, waiter, "r")
+	inLine(t, pool, "r", 1)
+	behind := waitFor(t.Context(), newClient(t, pool, pglease.Config{TTL: time.Hour}), "r")
+	inLine(t, pool, "r", 2)
+	faults.Freeze()
+	cancel()
+	if left := <-first; !errors.Is(left.err, context.Canceled) {
+		t.Fatal(left.err)
+	}
+	if err := waiter.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	faults.Close()
+	handOver(t, held, behind)
+}
