@@ -147,15 +147,19 @@ func (c *Client) resolve(ctx context.Context, r *request, err error) error {
 	defer cancel()
 	id := r.ID
 	r.anew() // before anything can fail: this one is not to be used again
-	sent := time.Now()
-	failed := insist(ctx, func() error {
+	left := leftover{resource: r.Resource, end: func(ctx context.Context) error {
+		sent := time.Now()
 		next, err := c.auth.Abandon(ctx, r.Resource, id)
 		c.line.serve(ctx, sent, next)
 		return err
-	})
-	if failed != nil {
-		c.config.Logger.Warn("acquire not resolved; a lease of it would end with its TTL",
+	}}
+	if !r.waited { // a place has no end of its own
+		left.until = time.Now().Add(r.TTL)
+	}
+	if failed := insist(ctx, func() error { return left.end(ctx) }); failed != nil {
+		c.config.Logger.Warn("acquire not resolved yet; a lease of it may end with its TTL",
 			"resource", r.Resource, "ttl", r.TTL, "err", failed)
+		c.line.leftovers.add(left) //nolint:contextcheck // what it starts outlives this call
 		return fmt.Errorf("%w; and then: %w", err, failed)
 	}
 	return err

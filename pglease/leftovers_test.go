@@ -24,24 +24,39 @@ func TestAPlaceThatCouldNotBeLeftIsLeftLater(t *testing.T) {
 	inLine(t, pool, "r", 1)
 	second := waitFor(t.Context(), waiter, "r")
 	inLine(t, pool, "r", 2)
-	rival, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rival.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := rival.Exec(t.Context(), "SELECT FROM pglease.resource_lease WHERE resource_id = 'r' FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
+	unlock := lockRow(t, pool, "r")
 	cancel()
 	if left := <-first; !errors.Is(left.err, pglease.ErrHeld) || !errors.Is(left.err, context.Canceled) {
 		t.Fatal(left.err)
 	}
 	inLine(t, pool, "r", 2)
-	if err := rival.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	inLine(t, pool, "r", 1)
 	handOver(t, held, second)
+}
+
+// TestAnAcquireThatCouldNotBeResolvedIsEndedLater: the reply to a grant is lost, and then the database is not reached
+// for longer than the client tries to give up what it may have been granted.
+func TestAnAcquireThatCouldNotBeResolvedIsEndedLater(t *testing.T) {
+	t.Parallel()
+	client, faults, pool := faulty(t, hurried)
+	faults.LoseNextReply(statement("Acquire"))
+	for range 12 { // more often than it is tried before the call returns
+		faults.FailNextSend(statement("Acquire"))
+		faults.FailNextSend(statement("Abandon"))
+	}
+	if _, err := client.TryAcquire(t.Context(), "r"); err == nil || errors.Is(err, pglease.ErrHeld) {
+		t.Fatal(err)
+	}
+	other := newClient(t, pool, pglease.Config{TTL: time.Hour})
+	if _, err := other.TryAcquire(t.Context(), "r"); !errors.Is(err, pglease.ErrHeld) {
+		t.Fatal(err)
+	}
+	next := <-waitFor(t.Context(), other, "r")
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	release(t, next.lease)
 }
 
 // TestAPlaceThatWasServedAfterItsWaiterHadGoneIsGivenBack: the client is cut off, one of its waiters goes, and then that
