@@ -2,6 +2,7 @@ package pglease_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -14,7 +15,9 @@ import (
 	"github.com/pglease/pglease/internal/pgbouncer"
 	"github.com/pglease/pglease/internal/pools"
 	"github.com/pglease/pglease/internal/postgres"
+	"github.com/pglease/pglease/internal/schema"
 	"github.com/pglease/pglease/pglease"
+	"github.com/pglease/pglease/pglease/internal/authority"
 )
 
 // poolSize is how many sessions of the server a pooler shares out.
@@ -112,6 +115,41 @@ func wantNothingLeft(t *testing.T, pool, direct *pgxpool.Pool) {
 	var locks int
 	if err := direct.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").Scan(&locks); err != nil || locks > 0 {
 		t.Errorf("%d advisory locks, %v", locks, err)
+	}
+}
+
+// TestTwoSessionsInTurn_O3: a pooler that has two sessions, and gives out the one and then the other, is found out: by
+// two statements of one connection, as every second one falls on the same session.
+func TestTwoSessionsInTurn_O3(t *testing.T) {
+	t.Parallel()
+	url, _ := pooled(t, pgbouncer.Transaction, "server_round_robin = 1", "default_pool_size = 2")
+	pool := pools.Open(t, url+"&default_query_exec_mode=exec")
+	var both [2]pgx.Tx
+	for i := range both {
+		var err error
+		if both[i], err = pool.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := both[i].Exec(t.Context(), "SELECT 1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tx := range both {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := schema.New("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth := authority.NewPostgres(pool, s)
+	t.Cleanup(func() { auth.Close(context.WithoutCancel(t.Context())) })
+	for range 4 {
+		session, err := auth.Listen(t.Context(), authority.ID{0: 1})
+		if !errors.Is(err, authority.ErrPooled) {
+			t.Errorf("%v, %v", session, err)
+		}
 	}
 }
 

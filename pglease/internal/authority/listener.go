@@ -55,7 +55,7 @@ func (p *Postgres) Listen(ctx context.Context, client ID) (Listener, error) {
 var ErrPooled = errors.New("a transaction pooler is in between")
 
 // poolerTries bounds the looks for a pooler. One is enough where it hands out the session that was
-// used last, as pgbouncer does; a busy or round-robin one is found out sooner or later.
+// used last, as pgbouncer does, or all in turn; a busy one is found out sooner or later.
 const poolerTries = 5
 
 // ownSession refuses a connection whose session a pooler may give to another client: LISTEN would
@@ -75,12 +75,14 @@ func (p *Postgres) ownSession(ctx context.Context, c *pgx.Conn) error {
 		if err != nil {
 			return err
 		}
-		again, err := backend(ctx, c)
-		if err != nil {
-			return err
-		}
-		if others == mine || again != mine {
-			return ErrPooled
+		for range 2 { // of two sessions in turn every second statement has the same
+			again, err := backend(ctx, c)
+			if err != nil {
+				return err
+			}
+			if others == mine || again != mine {
+				return ErrPooled
+			}
 		}
 	}
 	return nil
