@@ -7,7 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglease/pglease/pglease/internal/ownsession"
 	"github.com/pglease/pglease/pglease/jobs/internal/jobsdb"
 )
 
@@ -69,11 +71,17 @@ func (w *worker) listenOnce(ctx context.Context) error {
 		return err
 	}
 	defer hangUp(ctx, conn)
+	// A pooler in transaction mode accepts LISTEN, leaves it to whoever has the session next, and delivers nothing.
+	switch err := ownsession.Check(opening, conn, w.onPool); {
+	case errors.Is(err, ownsession.ErrShared):
+		return errors.Join(errNoPush, err)
+	case err != nil:
+		return err
+	}
 	channel := channelOf(w.id)
 	if _, err := conn.Exec(opening, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return err
 	}
-	// A pooler in transaction mode accepts LISTEN and delivers nothing, or to another client.
 	if _, err := w.client.pool.Exec(opening, "SELECT pg_notify($1, '')", channel); err != nil {
 		return err
 	}
@@ -89,6 +97,10 @@ func (w *worker) listenOnce(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+func (w *worker) onPool(ctx context.Context, do func(*pgx.Conn) error) error {
+	return w.client.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return do(c.Conn()) })
 }
 
 // awaitRing returns when the bell rang, or when the connection was silent for a while and lives.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglease/pglease/internal/schema"
 	"github.com/pglease/pglease/pglease/internal/leasedb"
+	"github.com/pglease/pglease/pglease/internal/ownsession"
 )
 
 // channel is the client's own: a notification wakes nobody else, whatever its schema. The payload
@@ -40,7 +41,7 @@ func (p *Postgres) Listen(ctx context.Context, client ID) (Listener, error) {
 		return nil, err
 	}
 	l := &listener{conn: conn, schema: p.schema, queries: p.queries}
-	if err := p.ownSession(ctx, conn); err != nil {
+	if err := ownsession.Check(ctx, conn, p.onPool); err != nil {
 		l.Close(ctx)
 		return nil, err
 	}
@@ -52,46 +53,7 @@ func (p *Postgres) Listen(ctx context.Context, client ID) (Listener, error) {
 }
 
 // ErrPooled tells that the session of the server is not the connection's own.
-var ErrPooled = errors.New("a transaction pooler is in between")
-
-// poolerTries bounds the looks for a pooler. One is enough where it hands out the session that was
-// used last, as pgbouncer does, or all in turn; a busy one is found out sooner or later.
-const poolerTries = 5
-
-// ownSession refuses a connection whose session a pooler may give to another client: LISTEN would
-// be left behind there, for that client. Without a pooler the process that answers is the one that
-// said its id when the connection was made.
-func (p *Postgres) ownSession(ctx context.Context, c *pgx.Conn) error {
-	mine, err := backend(ctx, c)
-	if err != nil || mine == c.PgConn().PID() {
-		return err
-	}
-	for range poolerTries {
-		var others uint32
-		err := p.onPool(ctx, func(c *pgx.Conn) (err error) {
-			others, err = backend(ctx, c)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for range 2 { // of two sessions in turn every second statement has the same
-			again, err := backend(ctx, c)
-			if err != nil {
-				return err
-			}
-			if others == mine || again != mine {
-				return ErrPooled
-			}
-		}
-	}
-	return nil
-}
-
-func backend(ctx context.Context, c *pgx.Conn) (pid uint32, err error) {
-	err = c.QueryRow(ctx, "SELECT pg_backend_pid()::int8").Scan(&pid)
-	return pid, err
-}
+var ErrPooled = ownsession.ErrShared
 
 type listener struct {
 	conn    *pgx.Conn
