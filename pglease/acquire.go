@@ -145,17 +145,8 @@ func (c *Client) resolve(ctx context.Context, r *request, err error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.RequestTimeout)
 	defer cancel()
-	id := r.ID
+	left := c.abandoned(r)
 	r.anew() // before anything can fail: this one is not to be used again
-	left := leftover{resource: r.Resource, end: func(ctx context.Context) error {
-		sent := time.Now()
-		next, err := c.auth.Abandon(ctx, r.Resource, id)
-		c.line.serve(ctx, sent, next)
-		return err
-	}}
-	if !r.waited { // a place has no end of its own
-		left.until = time.Now().Add(r.TTL)
-	}
 	if failed := insist(ctx, func() error { return left.end(ctx) }); failed != nil {
 		c.config.Logger.Warn("acquire not resolved yet; a lease of it may end with its TTL",
 			"resource", r.Resource, "ttl", r.TTL, "err", failed)
@@ -163,6 +154,22 @@ func (c *Client) resolve(ctx context.Context, r *request, err error) error {
 		return fmt.Errorf("%w; and then: %w", err, failed)
 	}
 	return err
+}
+
+// abandoned is what ends a request, whatever came of it: its lease, its place, and what arrives later. Its id must not
+// be used again.
+func (c *Client) abandoned(r *request) leftover {
+	resource, id := r.Resource, r.ID
+	left := leftover{resource: resource, end: func(ctx context.Context) error {
+		sent := time.Now()
+		next, err := c.auth.Abandon(ctx, resource, id)
+		c.line.serve(ctx, sent, next)
+		return err
+	}}
+	if !r.waited { // a place has no end of its own
+		left.until = time.Now().Add(r.TTL)
+	}
+	return left
 }
 
 // insist repeats a clean-up that must not fail for a connection that has died: several of a pool

@@ -268,7 +268,8 @@ func (c *Client) leave(ctx context.Context, r *request, p *place) (*Lease, error
 	if err != nil {
 		c.config.Logger.Warn("the line was not left yet; a lease that is granted now may end with its TTL", "resource", r.Resource, "err", err)
 		if !r.named { // else it is the caller's, who may ask again
-			left := leftover{resource: r.Resource, end: func(ctx context.Context) error { return c.giveUpPlace(ctx, at) }}
+			left := c.abandoned(r)
+			r.anew()                   // before it is ended: a next try under its id would lose what it is granted
 			c.line.leftovers.add(left) //nolint:contextcheck // what it starts outlives this call
 		}
 	}
