@@ -12,10 +12,9 @@ import (
 	"github.com/pglease/pglease/internal/postgres"
 )
 
-// TestALossBeginsBeforeTheCopy: to be copied the server is killed, which takes what it had not written to disk. So
-// what a restore lost begins while sessions still lived, and not with the copy that took its time.
-func TestALossBeginsBeforeTheCopy(t *testing.T) {
-	t.Parallel()
+// primaryAlone is an authority without a standby.
+func primaryAlone(t *testing.T) *Servers {
+	t.Helper()
 	primary, err := postgres.Start(t.Context(), postgres.Options{Durable: true})
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +25,15 @@ func TestALossBeginsBeforeTheCopy(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	conn, err := pgx.Connect(t.Context(), primary.URL())
+	return s
+}
+
+// TestALossBeginsBeforeTheCopy: to be copied the server is killed, which takes what it had not written to disk. So
+// what a restore lost begins while sessions still lived, and not with the copy that took its time.
+func TestALossBeginsBeforeTheCopy(t *testing.T) {
+	t.Parallel()
+	s := primaryAlone(t)
+	conn, err := pgx.Connect(t.Context(), s.primary.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,16 +58,8 @@ func TestALossBeginsBeforeTheCopy(t *testing.T) {
 // again, one is made. Where none can be made for long, the harness says that it does not work.
 func TestALackOfAStandbyIsBorne(t *testing.T) {
 	t.Parallel()
-	primary, err := postgres.Start(t.Context(), postgres.Options{Durable: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Servers{primary: primary}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := primaryAlone(t)
+	primary := s.primary
 	down := func(times int) error {
 		if err := primary.Kill(); err != nil {
 			t.Fatal(err)
