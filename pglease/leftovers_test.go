@@ -6,11 +6,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglease/pglease/pglease"
 )
 
 // hurried is for waiters that do not wait long for the database. Nothing ends by a TTL.
 var hurried = pglease.Config{TTL: time.Hour, PollEvery: time.Hour / 2, RequestTimeout: 250 * time.Millisecond}
+
+// twoInLine has one client and then another wait for "r"; leave ends the first one's wait and returns what it is told.
+func twoInLine(t *testing.T, pool *pgxpool.Pool, one, another *pglease.Client) (leave func() error, second <-chan served) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	first := waitFor(ctx, one, "r")
+	inLine(t, pool, "r", 1)
+	second = waitFor(t.Context(), another, "r")
+	inLine(t, pool, "r", 2)
+	return func() error {
+		cancel()
+		return (<-first).err
+	}, second
+}
 
 // TestAPlaceThatCouldNotBeLeftIsLeftLater: the lease's row is locked for longer than the waiter tries, and others of
 // its client wait on.
@@ -18,16 +35,10 @@ func TestAPlaceThatCouldNotBeLeftIsLeftLater(t *testing.T) {
 	t.Parallel()
 	waiter, _, pool := faulty(t, hurried)
 	held := acquire(t, newClient(t, pool, pglease.Config{TTL: time.Hour}), "r")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	first := waitFor(ctx, waiter, "r")
-	inLine(t, pool, "r", 1)
-	second := waitFor(t.Context(), waiter, "r")
-	inLine(t, pool, "r", 2)
+	leave, second := twoInLine(t, pool, waiter, waiter)
 	unlock := lockRow(t, pool, "r")
-	cancel()
-	if left := <-first; !errors.Is(left.err, pglease.ErrHeld) || !errors.Is(left.err, context.Canceled) {
-		t.Fatal(left.err)
+	if err := leave(); !errors.Is(err, pglease.ErrHeld) || !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
 	}
 	inLine(t, pool, "r", 2)
 	unlock()
@@ -65,16 +76,10 @@ func TestAPlaceThatWasServedAfterItsWaiterHadGoneIsGivenBack(t *testing.T) {
 	t.Parallel()
 	waiter, faults, pool := faulty(t, hurried)
 	held := acquire(t, newClient(t, pool, pglease.Config{TTL: time.Hour}), "r")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	first := waitFor(ctx, waiter, "r")
-	inLine(t, pool, "r", 1)
-	second := waitFor(t.Context(), waiter, "r")
-	inLine(t, pool, "r", 2)
+	leave, second := twoInLine(t, pool, waiter, waiter)
 	faults.Freeze()
-	cancel()
-	if left := <-first; !errors.Is(left.err, context.Canceled) {
-		t.Fatal(left.err)
+	if err := leave(); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
 	}
 	release(t, held)
 	inLine(t, pool, "r", 1)
@@ -96,16 +101,10 @@ func TestCloseDoesNotWaitForPlacesThatCannotBeLeft(t *testing.T) {
 	t.Parallel()
 	waiter, faults, pool := faulty(t, hurried)
 	held := acquire(t, newClient(t, pool, pglease.Config{TTL: time.Hour}), "r")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	first := waitFor(ctx, waiter, "r")
-	inLine(t, pool, "r", 1)
-	behind := waitFor(t.Context(), newClient(t, pool, pglease.Config{TTL: time.Hour}), "r")
-	inLine(t, pool, "r", 2)
+	leave, behind := twoInLine(t, pool, waiter, newClient(t, pool, pglease.Config{TTL: time.Hour}))
 	faults.Freeze()
-	cancel()
-	if left := <-first; !errors.Is(left.err, context.Canceled) {
-		t.Fatal(left.err)
+	if err := leave(); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
 	}
 	if err := waiter.Close(t.Context()); err != nil {
 		t.Error(err)
